@@ -1,0 +1,7 @@
+"""The ladder: one file a rung, and the registry that lists them in order."""
+
+from .base import Config, Kernel, TileConfig, Unsupported
+from .plan import Launch, LaunchPlan
+from .registry import LADDER, find_kernel
+
+__all__ = ["LADDER", "Config", "Kernel", "Launch", "LaunchPlan", "TileConfig", "Unsupported", "find_kernel"]

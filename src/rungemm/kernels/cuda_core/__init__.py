@@ -1,0 +1,1 @@
+"""The fp32 rungs on the CUDA cores (FFMA)."""

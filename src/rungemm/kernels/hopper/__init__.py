@@ -1,0 +1,1 @@
+"""The wgmma and TMA rungs (sm_90)."""

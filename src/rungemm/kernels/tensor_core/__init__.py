@@ -1,0 +1,1 @@
+"""The mma.sync rungs (sm_80 and up)."""
