@@ -82,6 +82,7 @@ class Descriptor:
     strides: tuple[int, ...]
     block: tuple[int, ...]
     layout: Any
+    round_to_tf32: bool = False
 
     @property
     def signature(self) -> str:
@@ -93,12 +94,17 @@ Argument = Pointer | Scalar | Descriptor
 
 @dataclass(frozen=True)
 class Workspace:
-    """Scratch memory that a plan needs: ``elements`` of ``dtype``; zeroed before each run only if ``zeroed``."""
+    """Scratch memory that a plan needs: ``elements`` of ``dtype``; zeroed before each run only if ``zeroed``.
+
+    ``restored`` promises that the launches leave the memory zero again, so that a launcher that keeps the memory for
+    this plan and stream may zero it once only, when it makes it.
+    """
 
     name: str
     dtype: DType
     elements: int
     zeroed: bool = False
+    restored: bool = False
 
 
 @dataclass(frozen=True)
