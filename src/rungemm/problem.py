@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from .dtypes import FP32, DType
+from .errors import UserError
 
 __all__ = ["LAYOUTS", "Epilogue", "Matrix", "Precision", "Problem", "ProblemError"]
 
@@ -18,7 +19,7 @@ PRECISIONS: tuple[str, ...] = ("ieee", "tf32", "tf32x3")
 LAYOUTS: tuple[str, ...] = ("NN", "NT", "TN", "TT")
 
 
-class ProblemError(ValueError):
+class ProblemError(UserError):
     """The operands do not make a GEMM; the message names the operand, its value and the remedy."""
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ..dtypes import FP32, DType
+from ..errors import UserError
 from ..hardware import Gpu
 from ..problem import Problem
 from .plan import LaunchPlan
@@ -19,7 +20,7 @@ from .plan import LaunchPlan
 __all__ = ["Config", "Kernel", "TileConfig", "Unsupported"]
 
 
-class Unsupported(ValueError):
+class Unsupported(UserError):
     """The kernel does not take this problem with this config; the message is the predicate's reason."""
 
 

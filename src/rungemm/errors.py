@@ -1,0 +1,9 @@
+"""The base of every error that is the caller's to mend: its text is one line that names the operand, value and remedy."""
+
+from __future__ import annotations
+
+__all__ = ["UserError"]
+
+
+class UserError(ValueError):
+    """What was asked cannot be done as asked. The command line prints the text alone and exits with 2."""
