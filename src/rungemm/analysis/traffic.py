@@ -27,9 +27,7 @@ class Accesses:
     shared_loads: float
 
 
-def accesses_per_element(
-    k: int, *, tile: tuple[int, int] | None, thread: tuple[int, int] = (1, 1)
-) -> Accesses:
+def accesses_per_element(k: int, *, tile: tuple[int, int] | None, thread: tuple[int, int] = (1, 1)) -> Accesses:
     """The loads that one element of C costs, in elements.
 
     Args:

@@ -1,0 +1,99 @@
+"""What the commands share: option types, consoles, choosing the card and the rungs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..hardware import Gpu
+    from ..kernels import Kernel
+
+GpuOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu", metavar="CARD", help="Card to reason about. [default: the one here, or h200]"
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+RungsOption = Annotated[
+    str,
+    typer.Option("--rungs", metavar="LIST", help="Rungs by name or number: naive,vectorised  1-3  all."),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="N", min=0, help="Seed of the random matrices. [default: a new one, printed]"),
+]
+
+
+def print_json(value: Any) -> None:
+    """JSON on stdout: two spaces of indent, NaN and Inf never (they are no JSON), so numbers are made finite first."""
+    sys.stdout.write(json.dumps(_finite(value), indent=2, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    """The value with every NaN and Inf as a string, since JSON has no such number."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def out() -> Console:
+    """Where results go."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def err() -> Console:
+    """Where progress and remarks go, so that stdout holds results alone."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def chosen_card(name: str | None) -> tuple[Gpu, bool]:
+    """The card to reason about, and whether it is the one at hand.
+
+    Raises:
+        InputError: no such card in the zoo.
+    """
+    from ..hardware import DEFAULT_GPU, detect_gpu, find_gpu
+    from ..inputs import InputError
+
+    here = detect_gpu()
+    if name is None:
+        return (here, True) if here is not None else (DEFAULT_GPU, False)
+    try:
+        found = find_gpu(name)
+    except ValueError as error:
+        raise InputError(f"--gpu: {error}") from None
+    return found, here is not None and here.name == found.name
+
+
+def chosen_rungs(text: str | None) -> list[Kernel[Any]]:
+    """The rungs of a list as the user writes it, in the ladder's order.
+
+    Raises:
+        InputError: an unknown rung.
+    """
+    from ..inputs import select_names
+    from ..kernels import LADDER, find_kernel
+
+    return [find_kernel(name) for name in select_names(text, [kernel.name for kernel in LADDER])]
+
+
+def fresh_seed(seed: int | None) -> int:
+    """The seed given, or a new one."""
+    import secrets
+
+    return secrets.randbits(32) if seed is None else seed
