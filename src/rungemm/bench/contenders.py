@@ -1,0 +1,279 @@
+"""Who is timed: our kernels, torch's cuBLAS, torch.compile, and the user's own function.
+
+A contender is a name and :meth:`Contender.bind`, which turns one problem and one operand set into a call without
+arguments that queues the product into that set's ``D``. Everything that may take time (compiling, planning, choosing)
+happens in ``bind``; the call is what is timed. Optional peers register themselves in :data:`PEERS` when importable.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..hardware import Gpu
+from ..kernels import Config, Kernel, LaunchPlan, find_kernel
+from ..problem import Problem
+
+__all__ = ["Contender", "Ours", "TorchCompile", "TorchMatmul", "UserCallable", "contender_named", "matched_precision"]
+
+Operands = dict[str, Any]
+Call = Callable[[], None]
+
+
+class Contender(ABC):
+    """One way to compute a problem."""
+
+    name: str
+    reuses_d: bool = True
+    """Whether it writes into the ``D`` it is given (else its result is copied there, outside the timing)."""
+
+    @abstractmethod
+    def bind(self, problem: Problem, operands: Operands) -> Call:
+        """A call that queues ``D = alpha * A @ B + beta * C`` on the current stream.
+
+        Raises:
+            ValueError: this contender cannot compute the problem; the message says why.
+        """
+
+    def record(self) -> dict[str, Any]:
+        """What the results file says of it besides the name."""
+        return {}
+
+
+@dataclass
+class Ours(Contender):
+    """One of our kernels with one config (the kernel's default for the problem when ``None``)."""
+
+    kernel: Kernel[Any]
+    gpu: Gpu
+    config: Config | None = None
+    name: str = ""
+    _plans: dict[Problem, LaunchPlan] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.kernel.name
+
+    def plan(self, problem: Problem) -> LaunchPlan:
+        """The launch plan, made once a problem.
+
+        Raises:
+            Unsupported: with the predicate's reason.
+        """
+        if problem not in self._plans:
+            if self.config is None:
+                self.config = self.kernel.default_config(problem, self.gpu)
+            self._plans[problem] = self.kernel.plan(problem, self.config, self.gpu)
+        return self._plans[problem]
+
+    def bind(self, problem: Problem, operands: Operands) -> Call:
+        runner: Any = importlib.import_module("rungemm.gpu")  # needs torch, so not at the top
+        plan = self.plan(problem)
+        prepare = getattr(runner, "prepare", None)
+        if prepare is None:
+            return lambda: runner.run_plan(plan, operands)
+        return prepare(plan, operands)
+
+    def record(self) -> dict[str, Any]:
+        return {"kernel": self.kernel.name, "config": self.config.to_dict() if self.config is not None else None}
+
+
+@dataclass
+class TorchMatmul(Contender):
+    """cuBLAS (or cuBLASLt) through torch, with the precision that the problem asks for; the yardstick."""
+
+    name: str = "cublas"
+
+    def bind(self, problem: Problem, operands: Operands) -> Call:
+        import torch
+
+        a, b, d = operands["A"], operands["B"], operands["D"]
+        if problem.epilogue is not None:
+            raise ValueError("torch.matmul has no fused epilogue: time against torch.compile instead")
+        if problem.a.dtype.name.startswith("fp8"):
+            return self._scaled(problem, a, b, d)
+        if problem.a.dtype.name == "int8":
+            return lambda: torch._int_mm(a, b, out=d)
+        product: Any = torch.mm if problem.batch == 1 else torch.bmm
+        accumulate: Any = torch.addmm if problem.batch == 1 else torch.baddbmm
+        alpha, beta = problem.alpha, problem.beta
+        if problem.reads_c:
+            c = operands["C"]
+            return lambda: accumulate(c, a, b, beta=beta, alpha=alpha, out=d)
+        if alpha != 1:
+            return lambda: accumulate(d, a, b, beta=0, alpha=alpha, out=d)
+        if a.dtype != d.dtype:
+            return lambda: product(a, b, out_dtype=d.dtype, out=d)
+        return lambda: product(a, b, out=d)
+
+    @staticmethod
+    def _scaled(problem: Problem, a: Any, b: Any, d: Any) -> Call:
+        import torch
+
+        if problem.batch != 1 or problem.layout != "NT":
+            raise ValueError("torch's fp8 product takes one NT product (A row-major, B column-major)")
+        one = torch.ones((), device=a.device)
+        return lambda: torch._scaled_mm(a, b, one, one, out_dtype=d.dtype, out=d)
+
+
+@dataclass
+class TorchCompile(Contender):
+    """torch.compile in mode "max-autotune-no-cudagraphs" (the mode's own graphs would copy the operands)."""
+
+    name: str = "torch-compile"
+    _compiled: dict[Problem, Any] = field(default_factory=dict, repr=False)
+
+    def bind(self, problem: Problem, operands: Operands) -> Call:
+        import torch
+
+        if problem not in self._compiled:
+            alpha, beta = problem.alpha, problem.beta
+
+            def product(a: Any, b: Any, c: Any) -> Any:
+                out = a @ b
+                if alpha != 1:
+                    out = alpha * out
+                return out if c is None else out + beta * c
+
+            self._compiled[problem] = torch.compile(product, mode="max-autotune-no-cudagraphs", dynamic=False)
+        function, a, b, c, d = self._compiled[problem], operands["A"], operands["B"], operands.get("C"), operands["D"]
+
+        # It allocates its own result; the last one is kept as this set's output: the timed one is what is checked.
+        def call() -> None:
+            operands["result"] = function(a, b, c)
+
+        call()
+        if operands["result"].shape != d.shape:
+            raise ValueError(f"torch.compile gave shape {tuple(operands['result'].shape)}, not {tuple(d.shape)}")
+        return call
+
+
+@dataclass
+class UserCallable(Contender):
+    """``module:function``, called as ``function(a, b, out)`` or, if it takes two arguments, ``function(a, b)``.
+
+    With two arguments it returns the product as a tensor of its own. alpha is 1 and beta 0 for it.
+    """
+
+    target: str
+    name: str = ""
+    _function: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        module_name, _, attribute = self.target.partition(":")
+        if not module_name or not attribute:
+            raise ValueError(f"contender {self.target!r} is not module:function, like mypackage.mymodule:matmul")
+        try:
+            self._function = getattr(importlib.import_module(module_name), attribute)
+        except ImportError as error:
+            raise ValueError(
+                f"contender {self.target}: cannot import {module_name} ({error}): is it on PYTHONPATH?"
+            ) from error
+        except AttributeError as error:
+            raise ValueError(f"contender {self.target}: {module_name} has no {attribute}") from error
+        self.name = self.name or self.target
+
+    def bind(self, problem: Problem, operands: Operands) -> Call:
+        import inspect
+
+        if problem.alpha != 1 or problem.reads_c:
+            raise ValueError(
+                f"contender {self.name} computes A @ B; the problem has alpha {problem.alpha}, beta {problem.beta}"
+            )
+        function, a, b, d = self._function, operands["A"], operands["B"], operands["D"]
+        try:
+            takes_out = len(inspect.signature(function).parameters) >= 3
+        except (TypeError, ValueError):
+            takes_out = False
+        if takes_out:
+            return lambda: function(a, b, d)
+
+        def call() -> None:
+            operands["result"] = function(a, b)
+
+        return call
+
+
+PEERS: dict[str, str] = {"quack": "quack.gemm_interface"}
+"""Optional peers by name and the module that must be importable."""
+
+
+def _peer(name: str) -> Contender:
+    module = PEERS[name]
+    if importlib.util.find_spec(module.partition(".")[0]) is None:
+        raise ValueError(
+            f"contender {name} needs the package {module.partition('.')[0]}: pip install it, or leave it out"
+        )
+    return UserCallable(f"{module}:gemm", name=name)
+
+
+def contender_named(text: str, gpu: Gpu) -> Contender:
+    """A contender by what the user typed: "cublas" (or "torch"), "torch-compile", a rung, "rung@key=value,key=value",
+    or "module:function".
+
+    Raises:
+        ValueError: it is none of these; the message lists what is.
+    """
+    key = text.strip()
+    if key in ("cublas", "torch", "torch.matmul"):
+        return TorchMatmul()
+    if key in ("torch-compile", "torch.compile"):
+        return TorchCompile()
+    if key in PEERS:
+        return _peer(key)
+    if ":" in key:
+        return UserCallable(key)
+    name, _, settings = key.partition("@")
+    try:
+        kernel = find_kernel(name)
+    except ValueError as error:
+        raise ValueError(f"contender {key!r}: {error}, or cublas, torch-compile, module:function") from error
+    if not settings:
+        return Ours(kernel, gpu)
+    return Ours(kernel, gpu, config_from(kernel, settings), name=key)
+
+
+def config_from(kernel: Kernel[Any], settings: str) -> Config:
+    """A kernel's config from "key=value,key=value"; what is not named keeps the config type's default.
+
+    Raises:
+        ValueError: not of that form, or no such field.
+    """
+    data: dict[str, Any] = {}
+    for item in settings.split(","):
+        field_name, equals, value = item.partition("=")
+        if not equals:
+            raise ValueError(f"config {item!r} is not key=value")
+        text = value.strip()
+        if text.lower() in ("true", "false"):
+            data[field_name.strip()] = text.lower() == "true"
+        else:
+            data[field_name.strip()] = int(text) if text.lstrip("-").isdigit() else text
+    return kernel.config_type.from_dict(data)
+
+
+@contextmanager
+def matched_precision(problem: Problem) -> Iterator[dict[str, Any]]:
+    """torch's flags set to the problem's precision, and set back afterwards; yields them for the record.
+
+    fp32 products run in true fp32 for "ieee" and in tf32 for "tf32". The flags that let cuBLAS reduce partial sums of
+    half-precision types in that type keep torch's default: that is what users of torch.matmul get, and its error is
+    reported beside ours.
+    """
+    import torch
+
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32
+    matmul.allow_tf32 = problem.precision == "tf32"
+    try:
+        yield {
+            "allow_tf32": matmul.allow_tf32,
+            "allow_fp16_reduced_precision_reduction": matmul.allow_fp16_reduced_precision_reduction,
+            "allow_bf16_reduced_precision_reduction": matmul.allow_bf16_reduced_precision_reduction,
+        }
+    finally:
+        matmul.allow_tf32 = before
