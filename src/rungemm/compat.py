@@ -7,10 +7,15 @@ the newest one too. ``docs/triton-versions.md`` lists what moved.
 
 from __future__ import annotations
 
+import functools
+import os
+from pathlib import Path
 from typing import Any
 
 import triton
 import triton.language.core as _tl_core
+from triton._C.libtriton import get_cache_invalidating_env_vars
+from triton.backends.compiler import GPUTarget
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
@@ -24,16 +29,22 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_init,
     warpgroup_mma_wait,
 )
+from triton.runtime.jit import JITCallable
 
 __all__ = [
     "TRITON_VERSION",
+    "GPUTarget",
     "GluonASTSource",
+    "JITCallable",
     "aggregate",
     "async_copy_commit",
     "async_copy_load",
     "async_copy_mbarrier_arrive",
     "async_copy_wait",
     "barrier",
+    "compiler_environment",
+    "compiler_stamp",
+    "compiler_tool",
     "constexpr",
     "fence_async_shared",
     "gl",
@@ -65,7 +76,7 @@ def _first(*places: tuple[Any, str]) -> Any:
         if found is not None:
             return found
     names = ", ".join(name for _, name in places)
-    raise ImportError(f"Triton {TRITON_VERSION} has none of {names}: rungemm needs Triton 3.6.0 or a newer one CI tests")
+    raise ImportError(f"Triton {TRITON_VERSION} has none of {names}: install triton 3.6.0 or a newer one CI tests")
 
 
 # 3.7 renamed the CTA barrier.
@@ -85,3 +96,38 @@ aggregate = _first((gluon, "aggregate"), (_tl_core, "_aggregate"))
 def padded_shared_layout(interval: int, padding: int, shape: list[int], order: list[int]) -> Any:
     """A row-padded shared layout: ``padding`` elements after every ``interval``."""
     return gl.PaddedSharedLayout.with_identity_for([[interval, padding]], shape, order)
+
+
+# --- the compiler itself -----------------------------------------------------------------------------------------
+
+
+def compiler_tool(name: str) -> Path:
+    """The path of a tool in Triton's package: "cuobjdump", "nvdisasm" or "ptxas"."""
+    return Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name
+
+
+@functools.cache
+def compiler_stamp() -> str:
+    """What tells one build of Triton from another: its version, and size and time of its library and of ptxas.
+
+    Triton's own key hashes the library's hundreds of megabytes, half a second in every process; a build that differs
+    in neither size nor time does not happen by accident.
+    """
+    parts = [TRITON_VERSION]
+    for path in (*sorted(Path(triton.__file__).parent.glob("_C/libtriton*.so")), compiler_tool("ptxas")):
+        status = path.stat()
+        parts.append(f"{path.name} {status.st_size} {status.st_mtime_ns}")
+    return "; ".join(parts)
+
+
+_NOT_FOR_CODE = ("TRITON_CACHE_", "TRITON_HOME", "TRITON_DUMP_", "TRITON_PRINT_", "TRITON_KERNEL_DUMP")
+
+
+def compiler_environment() -> dict[str, str]:
+    """The environment variables that can change the code Triton makes, as they are now."""
+    named = set(get_cache_invalidating_env_vars())
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name in named or (name.startswith("TRITON_") and not name.startswith(_NOT_FOR_CODE))
+    }
