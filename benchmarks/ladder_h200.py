@@ -19,7 +19,7 @@ from pathlib import Path
 from rungemm.bench.contenders import Contender, Ours, TorchMatmul, contender_named
 from rungemm.bench.environment import describe_environment
 from rungemm.bench.interleaved import StopRule
-from rungemm.bench.measure import Measurement, Settings, measure
+from rungemm.bench.measurement import Measurement, Settings, measure
 from rungemm.bench.statistics import spread_of
 from rungemm.bench.store import measurement_record, raw_document, write_json
 from rungemm.bench.suites import parse_shape

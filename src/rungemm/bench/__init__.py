@@ -5,7 +5,7 @@ Only measuring itself needs torch, and imports it inside its functions.
 
 from .contenders import Contender, Ours, TorchCompile, TorchMatmul, UserCallable, contender_named
 from .interleaved import Entry, Rounds, StopRule, time_interleaved
-from .measure import Measurement, Settings, measure
+from .measurement import Measurement, Settings, measure
 from .statistics import Ratio, Spread, geometric_mean, paired_ratio, spread_of
 from .suites import SUITES, Shape, parse_shape, read_shapes, suite_named
 

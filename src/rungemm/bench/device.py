@@ -18,7 +18,7 @@ __all__ = ["CudaDevice", "Device", "HostDevice"]
 
 
 class Device(Protocol):
-    """What :func:`..measure.measure` needs of a device."""
+    """What :func:`..measurement.measure` needs of a device."""
 
     name: Any
     """torch's name of it."""

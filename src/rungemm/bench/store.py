@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..kernels import find_kernel
-from .measure import Measurement
+from .measurement import Measurement
 from .statistics import paired_ratio, spread_of
 
 __all__ = [
