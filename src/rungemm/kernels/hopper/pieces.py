@@ -1,0 +1,140 @@
+"""The jitted pieces that the Hopper rungs share: tile order, ring of stages, loads, products, the epilogue."""
+
+from __future__ import annotations
+
+from ...compat import barrier, constexpr, fence_async_shared, gl, jit, mbarrier, tma_load, tma_store, tma_store_wait
+from ..common import load_tile
+
+
+@jit
+def tile_at(index, M, N, TILE_M: constexpr, TILE_N: constexpr, GROUP: constexpr):
+    """The ``index``-th tile (row, column, counted in tiles): GROUP rows of tiles are walked together, for L2."""
+    tiles_m = gl.cdiv(M, TILE_M)
+    tiles_n = gl.cdiv(N, TILE_N)
+    in_group = GROUP * tiles_n
+    first = index // in_group * GROUP
+    rows = min(tiles_m - first, GROUP)
+    within = index % in_group
+    return first + within % rows, within // rows
+
+
+@jit
+def steps_of(split, K, TILE_K: constexpr, SPLITS: constexpr):
+    """The first and the last (exclusive) K step of one of SPLITS equal parts."""
+    steps = gl.cdiv(K, TILE_K)
+    each = gl.cdiv(steps, SPLITS)
+    first = split * each
+    return first, min(first + each, steps)
+
+
+@jit
+def advance(slot, phase, STAGES: constexpr):
+    """The next slot of a ring, and the parity of its mbarrier: it flips each time round."""
+    slot += 1
+    wrapped = slot == STAGES
+    return gl.where(wrapped, 0, slot), phase ^ wrapped.to(gl.int32)
+
+
+@jit
+def init_ring(full, empty, CONSUMERS: constexpr):
+    """``full[i]``: stage i has its bytes (one arrival, the loader's). ``empty[i]``: all consumers are done with it."""
+    STAGES: constexpr = full.shape[0]
+    for i in gl.static_range(STAGES):
+        mbarrier.init(full.index(i), count=1)
+        mbarrier.init(empty.index(i), count=CONSUMERS)
+    fence_async_shared()
+
+
+@jit
+def load_stage(a, b, a_stage, b_stage, full, row, col, k, A_COLUMNS: constexpr, B_COLUMNS: constexpr):
+    """Asks TMA for one K step of A and B; ``full`` completes when all bytes are there."""
+    mbarrier.expect(full, a.block_type.nbytes + b.block_type.nbytes)
+    if A_COLUMNS:
+        tma_load(a, [k, row], full, a_stage)
+    else:
+        tma_load(a, [row, k], full, a_stage)
+    if B_COLUMNS:
+        tma_load(b, [col, k], full, b_stage)
+    else:
+        tma_load(b, [k, col], full, b_stage)
+
+
+@jit
+def matrix_view(stage, COLUMNS: constexpr):
+    """A stage as the matrix it holds: a tile moved by columns lies transposed in shared memory."""
+    if COLUMNS:
+        view = stage.permute((1, 0))
+    else:
+        view = stage
+    return view
+
+
+@jit
+def split_columns(tile, PARTS: constexpr):
+    """The tile as PARTS narrower ones, left to right: each thread's own registers, nothing moves."""
+    if PARTS == 1:
+        parts = (tile,)
+    else:
+        left, right = tile.reshape([tile.shape[0], 2, tile.shape[1] // 2]).permute(0, 2, 1).split()
+        parts = split_columns(left, PARTS // 2) + split_columns(right, PARTS // 2)
+    return parts
+
+
+@jit
+def store_through_shared(
+    acc, staging, OWNER: constexpr, c, d, row, col, c_row, c_col, d_row, d_col, M, N, alpha, beta,
+    NUM_WARPS: constexpr, OWNERS: constexpr, READ_C: constexpr,
+    D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr,
+):  # fmt: skip
+    """``D[row:, col:] = alpha * acc + beta * C``, by way of ``staging``, a narrow slice of columns at a time.
+
+    With D_TMA, ``d`` is a descriptor and TMA writes each slice while the next is converted, into buffers used by turns.
+    Otherwise ``d`` is a pointer and the slice is read back in rows, D_VECTOR elements a thread, to be stored.
+    ``staging`` holds as many buffers for each of its OWNERS.
+    """
+    TILE_M: constexpr = acc.shape[0]
+    PART_N: constexpr = staging.shape[1] if D_COLUMNS else staging.shape[2]
+    PARTS: constexpr = acc.shape[1] // PART_N
+    BUFFERS: constexpr = staging.shape[0] // OWNERS
+    LAYOUT: constexpr = gl.NVMMADistributedLayout([3, 0], [NUM_WARPS, 1], [16, PART_N, 16])
+    parts = split_columns(acc, PARTS)
+    for i in gl.static_range(PARTS):
+        part = gl.convert_layout(parts[i], LAYOUT, assert_trivial=True) * alpha
+        if READ_C:
+            rows = (row + gl.arange(0, TILE_M, gl.SliceLayout(1, LAYOUT)))[:, None]
+            cols = (col + i * PART_N + gl.arange(0, PART_N, gl.SliceLayout(0, LAYOUT)))[None, :]
+            old = load_tile(c, rows, cols, c_row, c_col, M, N, True, True)
+            part = gl.fma(old.to(gl.float32), beta, part)
+        buffer = staging.index(OWNER * BUFFERS + i % BUFFERS)
+        if D_TMA:
+            tma_store_wait(BUFFERS - 1)
+            barrier()
+        matrix_view(buffer, D_COLUMNS).store(part.to(buffer.dtype))
+        if D_TMA:
+            fence_async_shared()
+            barrier()
+            if D_COLUMNS:
+                tma_store(d, [col + i * PART_N, row], buffer)
+            else:
+                tma_store(d, [row, col + i * PART_N], buffer)
+        else:
+            store_rows(buffer, d, row, col + i * PART_N, d_row, d_col, M, N, NUM_WARPS, D_COLUMNS, D_VECTOR)
+
+
+@jit
+def store_rows(
+    buffer, d, row, col, d_row, d_col, M, N, NUM_WARPS: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr
+):
+    """Shared memory to D by ordinary stores, masked, neighbours in memory by neighbouring threads."""
+    ACROSS: constexpr = min(32, buffer.shape[1] // D_VECTOR)
+    LAYOUT: constexpr = gl.BlockedLayout([1, D_VECTOR], [32 // ACROSS, ACROSS], [NUM_WARPS, 1], [1, 0])
+    value = buffer.load(LAYOUT)
+    outer = gl.arange(0, buffer.shape[0], gl.SliceLayout(1, LAYOUT))[:, None]
+    inner = gl.arange(0, buffer.shape[1], gl.SliceLayout(0, LAYOUT))[None, :]
+    if D_COLUMNS:
+        rows = row + inner
+        cols = col + outer
+    else:
+        rows = row + outer
+        cols = col + inner
+    gl.store(d + rows * d_row + cols * d_col, value, mask=(rows < M) & (cols < N))

@@ -1,0 +1,157 @@
+"""Copies that make an operand fit for TMA and wgmma: aligned, contiguous along the wanted axis, or split in three.
+
+The cost is one read and one write of the operand (tf32x3: three writes). At H200's 4.27 TB/s a 4096 x 4096 bf16 matrix
+takes 16 us, where the product takes 200 us; the cost model of :func:`copy_seconds` says when that pays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...compat import constexpr, gl, jit
+from ...dtypes import DType
+from ...hardware import Gpu
+from ...problem import Matrix
+from ..common import cdiv
+from ..plan import INT32_MAX, Launch, Pointer, Scalar, Workspace
+from .operands import Operand, transposed
+
+__all__ = ["Copy", "copy_seconds"]
+
+TILE_ROWS = 64
+TILE_COLS = 64
+NUM_WARPS = 4
+
+
+@jit
+def truncate_to_tf32(x):
+    """The 11 leading bits of the mantissa; what is cut off is exact in fp32. NaN stays NaN whatever its payload."""
+    bits = x.to(gl.int32, bitcast=True) & -8192
+    return gl.where(x == x, bits.to(gl.float32, bitcast=True), x)
+
+
+@jit
+def copy_kernel(
+    source, target, rows, cols, padded, source_row, source_col, pitch,
+    TILE_ROWS: constexpr, TILE_COLS: constexpr, NUM_WARPS: constexpr,
+    DOWN: constexpr, READ_VECTOR: constexpr, WRITE_VECTOR: constexpr, ORDER: constexpr,
+):  # fmt: skip
+    """``target`` (row-major, ``pitch``) = ``source``, zero from column ``cols`` up to ``padded``.
+
+    DOWN: neighbours of the source lie along its columns, so it is read that way and turned in shared memory.
+    ORDER 0 copies. Otherwise each element x becomes three, ``padded`` columns apart, for the product of two such
+    matrices to be x*y to nearly fp32's accuracy: high, finite high and rest (1), or high, rest and finite high (2), so
+    that the products are high*high, high*rest and rest*high. An infinity meets only the other operand's high part.
+    """
+    LANES: constexpr = min(32, (TILE_ROWS if DOWN else TILE_COLS) // READ_VECTOR)
+    if DOWN:
+        READ: constexpr = gl.BlockedLayout([READ_VECTOR, 1], [LANES, 32 // LANES], [1, NUM_WARPS], [0, 1])
+    else:
+        READ: constexpr = gl.BlockedLayout([1, READ_VECTOR], [32 // LANES, LANES], [NUM_WARPS, 1], [1, 0])  # type: ignore[no-redef]
+    ACROSS: constexpr = TILE_COLS // WRITE_VECTOR
+    WRITE: constexpr = gl.BlockedLayout([1, WRITE_VECTOR], [32 // ACROSS, ACROSS], [NUM_WARPS, 1], [1, 0])
+    tiles_across = gl.cdiv(padded, TILE_COLS)
+    row = (gl.program_id(0) // tiles_across).to(gl.int64) * TILE_ROWS
+    col = gl.program_id(0) % tiles_across * TILE_COLS
+    from_rows = (row + gl.arange(0, TILE_ROWS, gl.SliceLayout(1, READ)))[:, None]
+    from_cols = (col + gl.arange(0, TILE_COLS, gl.SliceLayout(0, READ)))[None, :]
+    inside = (from_rows < rows) & (from_cols < cols)
+    read = gl.load(source + from_rows * source_row + from_cols * source_col, mask=inside, other=0.0)
+    value = gl.convert_layout(read, WRITE)
+    to_rows = (row + gl.arange(0, TILE_ROWS, gl.SliceLayout(1, WRITE)))[:, None]
+    to_cols = (col + gl.arange(0, TILE_COLS, gl.SliceLayout(0, WRITE)))[None, :]
+    pointers = target + to_rows * pitch + to_cols
+    wanted = (to_rows < rows) & (to_cols < padded)
+    if ORDER == 0:
+        gl.store(pointers, value, mask=wanted)
+    else:
+        high = truncate_to_tf32(value)
+        finite = gl.abs(value) < float("inf")
+        finite_high = gl.where(finite, high, 0.0)
+        rest = gl.where(finite, value - high, 0.0)
+        gl.store(pointers, high, mask=wanted)
+        gl.store(pointers + padded, finite_high if ORDER == 1 else rest, mask=wanted)
+        gl.store(pointers + 2 * padded, rest if ORDER == 1 else finite_high, mask=wanted)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One such copy: of operand ``role``'s ``matrix``, row-major, or column-major if ``columns``, into a workspace.
+
+    ``order`` is 0 for a plain copy, or the operand's place in a product of three-part matrices (1: A, 2: B).
+    """
+
+    role: str
+    matrix: Matrix
+    columns: bool
+    order: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"copy_{self.role}"
+
+    @property
+    def source(self) -> Matrix:
+        """The matrix whose rows the copy lays out one after the other."""
+        return transposed(self.matrix) if self.columns else self.matrix
+
+    @property
+    def padded(self) -> int:
+        """Elements of a row, rounded up to whole 128-byte lines."""
+        line = 128 // self.matrix.dtype.bytes
+        return cdiv(self.source.cols, line) * line
+
+    @property
+    def pitch(self) -> int:
+        return self.padded * (3 if self.order else 1)
+
+    @property
+    def workspace(self) -> Workspace:
+        return Workspace(self.name, self.matrix.dtype, self.source.rows * self.pitch)
+
+    @property
+    def operand(self) -> Operand:
+        """The copy, in the place of the original; with three parts its K is three times as long."""
+        cols = self.pitch if self.order else self.source.cols
+        copied = replace(
+            self.source, cols=cols, row_stride=self.pitch, col_stride=1, batch_stride=0, alignment=16
+        )
+        return Operand(self.name, transposed(copied) if self.columns else copied, self.columns)
+
+    def launch(self) -> Launch:
+        source = self.source
+        dtype: DType = source.dtype
+        down = abs(source.row_stride) < abs(source.col_stride)
+        stride = source.col_stride if down else source.row_stride
+        vector = 16 // dtype.bytes
+        aligned = source.alignment >= 16 and stride % vector == 0 and 1 in (source.row_stride, source.col_stride)
+        wide = source.furthest_offset() > INT32_MAX or source.rows * self.pitch > INT32_MAX
+        arguments = (
+            ("source", Pointer(self.role, dtype, source.alignment)),
+            ("target", Pointer(self.name, dtype)),
+            ("rows", Scalar.index(source.rows)),
+            ("cols", Scalar.index(source.cols)),
+            ("padded", Scalar.index(self.padded)),
+            ("source_row", Scalar.index(source.row_stride, wide)),
+            ("source_col", Scalar.index(source.col_stride, wide)),
+            ("pitch", Scalar.index(self.pitch, wide)),
+        )
+        constants: tuple[tuple[str, Any], ...] = (
+            ("TILE_ROWS", TILE_ROWS),
+            ("TILE_COLS", TILE_COLS),
+            ("NUM_WARPS", NUM_WARPS),
+            ("DOWN", down),
+            ("READ_VECTOR", vector if aligned else 1),
+            ("WRITE_VECTOR", vector),
+            ("ORDER", self.order),
+        )
+        tiles = cdiv(source.rows, TILE_ROWS) * cdiv(self.padded, TILE_COLS)
+        return Launch(copy_kernel, (tiles, 1, 1), arguments, constants, NUM_WARPS)
+
+
+def copy_seconds(copy: Copy, gpu: Gpu) -> float:
+    """What a copy costs: its bytes at nine tenths of the card's bandwidth, and two microseconds to launch."""
+    source = copy.source
+    moved = source.rows * (source.cols + copy.pitch) * source.dtype.bytes
+    return 2e-6 + moved / (0.9e9 * gpu.dram_gbs)
