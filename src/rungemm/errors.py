@@ -1,4 +1,4 @@
-"""The base of every error that is the caller's to mend: its text is one line that names the operand, value and remedy."""
+"""The base of every error that is the caller's to mend: one line that names the operand, the value and the remedy."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def random_matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
 
 
 def read_matrix(operand: str, path: str | Path, *, cast: bool = False) -> np.ndarray:
-    """The matrix of fp32 in a ``.npy`` or ``.pt`` file, with the strides it has there.
+    """The matrix of fp32 in a ``.npy`` or ``.pt`` file, dense, row-major or column-major as it is there.
 
     NaN and Inf are data like any other. Numbers of another byte order are brought to this machine's, unchanged in
     value.
@@ -210,7 +210,7 @@ def _as_fp32_matrix(operand: str, path: Path, array: np.ndarray, cast: bool) -> 
         )
     native = array.dtype.newbyteorder("=")
     if native == np.float32:
-        return array if array.dtype.isnative else array.astype(np.float32)
+        return np.array(array, np.float32, order="K")
     real = np.issubdtype(native, np.floating) or np.issubdtype(native, np.integer) or native.kind == "V"
     if not real or (native.kind == "V" and not native.name.startswith(("bfloat", "float"))):
         raise InputError(f"{operand}: {path} is {array.dtype}; it must be float32: save real numbers as numpy.float32")

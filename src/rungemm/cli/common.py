@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 GpuOption = Annotated[
     str | None,
-    typer.Option(
-        "--gpu", metavar="CARD", help="Card to reason about. [default: the one here, or h200]"
-    ),
+    typer.Option("--gpu", metavar="CARD", help="Card to reason about. [default: the one here, or h200]"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
 RungsOption = Annotated[

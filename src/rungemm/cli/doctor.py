@@ -211,9 +211,7 @@ def _card() -> tuple[Finding, str | None]:
     able = "runs and times the rungs"
     card = detect_gpu()
     if card is None:
-        found = (
-            "nvidia-smi lists no card" if shutil.which("nvidia-smi") else "no NVIDIA driver (nvidia-smi)"
-        )
+        found = "nvidia-smi lists no card" if shutil.which("nvidia-smi") else "no NVIDIA driver (nvidia-smi)"
         return Finding("gpu", "absent", found, f"a card {able}; without one the simulator does the running"), None
     driver = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     driver = driver.splitlines()[0] if driver else "unknown"

@@ -1,0 +1,95 @@
+"""``rungemm check``: sweep what breaks kernels, over every rung."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .common import (
+    GpuOption,
+    JsonOption,
+    RungsOption,
+    SeedOption,
+    chosen_card,
+    chosen_rungs,
+    err,
+    fresh_seed,
+    out,
+    print_json,
+)
+
+__all__ = ["check"]
+
+
+def check(
+    rungs: RungsOption = "all",
+    gpu: GpuOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A quarter of the cases.")] = False,
+    seed: SeedOption = None,
+    simulate: Annotated[bool, typer.Option("--simulate", help="Use the simulator even where there is a GPU.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Check every rung on ragged shapes, strides, offsets, layouts, scalars, NaN and Inf.
+
+    Each result is compared with float64; inputs must be unchanged, and nothing outside D written. Runs on the GPU if
+    there is one and torch sees it, else in the simulator, which also finds out-of-bounds and unwritten reads.
+
+    Exits with 1 if anything fails.
+
+    Example: rungemm check --quick --rungs vectorised
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from ..check import CASES, QUICK, Checked, launch_on_gpu, launch_on_simulator
+    from ..check import check as sweep
+    from ..ladder import gpu_is_usable
+
+    kernels = chosen_rungs(rungs)
+    card, here = chosen_card(gpu)
+    device = here and not simulate and gpu_is_usable() is None
+    cases = QUICK if quick else CASES
+    seed = fresh_seed(seed)
+    console, remarks = out(), err()
+    where = f"on the {card.title} here" if device else f"in the simulator, as on a {card.title}"
+    if not as_json:
+        console.print(f"[bold]{len(kernels)} rungs x {len(cases)} cases[/bold] {where}; seed {seed}", soft_wrap=True)
+    results: list[Checked] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=remarks, transient=True, disable=not remarks.is_terminal) as progress:
+        bar = progress.add_task("checking", total=len(kernels) * len(cases))
+        launch = launch_on_gpu if device else launch_on_simulator
+        for result in sweep(kernels, card, cases=cases, launch=launch, seed=seed):
+            results.append(result)
+            progress.update(bar, advance=1, description=result.rung)
+            if not as_json and len(results) % len(cases) == 0:
+                _summary(results[-len(cases) :])
+    failed = [result for result in results if result.ok is False]
+    if as_json:
+        print_json([result.to_dict() for result in results])
+    elif failed:
+        console.print(f"\n[bold red]{len(failed)} of {len(results)} checks fail.[/bold red] Repeat with --seed {seed}")
+    else:
+        declined = sum(result.ok is None for result in results)
+        tail = f"; {declined} declined by the rungs themselves" if declined else ""
+        console.print(f"\n[green]{len(results) - declined} checks pass[/green]{tail}.")
+    return 1 if failed else 0
+
+
+def _summary(results: list) -> None:
+    """One rung's line, and a line for each of its failures."""
+    console = out()
+    failed = [result for result in results if result.ok is False]
+    declined = [result for result in results if result.ok is None]
+    passed = len(results) - len(failed) - len(declined)
+    mark = "[bold red]FAIL[/bold red]" if failed else "[green]ok[/green]  "
+    seconds = sum(result.seconds for result in results)
+    worst = max((result.error / result.tolerance for result in results if result.error and result.tolerance), default=0)
+    text = f"{mark} [bold]{results[0].rung:<18}[/bold] {passed} pass"
+    text += f", {len(declined)} declined" if declined else ""
+    text += f", {len(failed)} FAIL" if failed else ""
+    console.print(f"{text}; largest error {worst:.0%} of what is allowed; {seconds:.1f} s", soft_wrap=True)
+    for result in failed:
+        console.print(f"       {result.case}: {result.why}", soft_wrap=True, markup=False)
+    for why in sorted({result.why for result in declined}):
+        console.print(f"       declined: {why}", soft_wrap=True, markup=False)

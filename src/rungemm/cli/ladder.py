@@ -1,0 +1,277 @@
+"""``rungemm ladder``: every rung in order, run, checked, counted and explained; measured where there is a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .common import (
+    GpuOption,
+    JsonOption,
+    RungsOption,
+    SeedOption,
+    chosen_card,
+    chosen_rungs,
+    err,
+    fresh_seed,
+    out,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from ..hardware import Gpu
+    from ..kernels import Kernel
+    from ..ladder import Record, Task
+
+__all__ = ["ladder"]
+
+SIMULATED_SHAPE = (128, 128, 128)
+"""Without a GPU. Every tile of the rungs divides it, so the counts are those of the formulas (2K, K/16, ...) with no
+edge in them, the largest tile still gets a whole block, and two cores need well under a minute with all the compiling.
+Ragged shapes are what ``rungemm check`` is for."""
+
+MEASURED_SHAPE = (4096, 4096, 4096)
+"""With a GPU: large enough that the arithmetic, not the launch, is timed; the size most published ladders use."""
+
+SLOW_FROM = 300.0
+"""Seconds of simulation from which the user is warned."""
+
+REFUSED_FROM = 6 * 3600.0
+"""Seconds of simulation above which the shape is refused."""
+
+
+def ladder(
+    shape: Annotated[
+        str | None,
+        typer.Option("--shape", metavar="MxNxK", help="[default: 128x128x128 simulated, 4096x4096x4096 on a GPU]"),
+    ] = None,
+    rungs: RungsOption = "all",
+    gpu: GpuOption = None,
+    a: Annotated[Path | None, typer.Option("--a", metavar="FILE", help="A, a .npy or .pt file of fp32.")] = None,
+    b: Annotated[Path | None, typer.Option("--b", metavar="FILE", help="B, likewise.")] = None,
+    c: Annotated[Path | None, typer.Option("--c", metavar="FILE", help="C, likewise; read when beta is not 0.")] = None,
+    cast: Annotated[bool, typer.Option("--cast", help="Round files of other real types to fp32.")] = False,
+    alpha: Annotated[float, typer.Option("--alpha", help="alpha in alpha * A @ B + beta * C.")] = 1.0,
+    beta: Annotated[float, typer.Option("--beta", help="beta, likewise.")] = 0.0,
+    seed: SeedOption = None,
+    simulate: Annotated[bool, typer.Option("--simulate", help="Use the simulator even where there is a GPU.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the rungs and their ideas; run nothing.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Climb the ladder: run every rung on one problem, check it against float64, and explain it.
+
+    Without a GPU the rungs run in the simulator: results and counts are real, and there are no timings. With one they
+    are timed too, interleaved with cuBLAS. --gpu names the card that registers, occupancy and bounds are worked out
+    for; if it is not the card here, the rungs are simulated.
+
+    Exits with 1 if a rung is wrong.
+
+    Example: rungemm ladder --rungs naive-shared_tile --shape 256x256x256 --gpu rtx4090
+    """
+    kernels = chosen_rungs(rungs)
+    card, here = chosen_card(gpu)
+    if list_:
+        return _list(kernels, card, as_json)
+    device = here and not simulate and _usable(as_json)
+    task = _task(shape, (a, b, c), cast, alpha, beta, seed, MEASURED_SHAPE if device else SIMULATED_SHAPE)
+    records = _climb(kernels, task, card, device, as_json)
+    if as_json:
+        print_json([record.to_dict() for record in records])
+    else:
+        _close(records, device)
+    return 1 if any(record.correct is False for record in records) else 0
+
+
+def _list(kernels: list[Kernel[Any]], card: Gpu, as_json: bool) -> int:
+    """The rungs, what each changes, and whether the card takes it."""
+    from dataclasses import asdict
+
+    from ..ladder import Task, describe
+    from ..ladder.pose import Refused, pose
+    from .ladder_view import listing
+
+    task = Task.random(*SIMULATED_SHAPE, seed=0)
+    rungs = []
+    for kernel in kernels:
+        posed = pose(kernel, task, card)
+        state = posed.why if isinstance(posed, Refused) else "ready"
+        known = asdict(describe(kernel))
+        rungs.append({key: known[key] for key in ("name", "position", "family", "idea", "expects", "below")})
+        rungs[-1] |= {"state": state, "min_arch": kernel.min_arch, "dtypes": [dtype.name for dtype in kernel.dtypes]}
+    if as_json:
+        print_json(rungs)
+    else:
+        out().print(listing(rungs))
+    return 0
+
+
+def _usable(as_json: bool) -> bool:
+    """Whether the card here can be launched on; if not, says why on stderr."""
+    from ..ladder import gpu_is_usable
+
+    why = gpu_is_usable()
+    if why is not None:
+        err().print(f"[yellow]The card here is not used:[/yellow] {why}. Simulating instead.", soft_wrap=True)
+    return why is None
+
+
+def _task(
+    shape: str | None,
+    files: tuple[Path | None, Path | None, Path | None],
+    cast: bool,
+    alpha: float,
+    beta: float,
+    seed: int | None,
+    default: tuple[int, int, int],
+) -> Task:
+    """The operands: from files if given, else random ones of the shape."""
+    import math
+
+    import numpy as np
+
+    from ..inputs import InputError, parse_shape, random_matrix, read_matrix
+    from ..ladder import Task
+
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if not math.isfinite(value) or abs(value) > 3e38:
+            raise InputError(f"--{name} is {value}: give a finite number that fp32 holds")
+    a, b, c = files
+    if a is None and b is None and c is None:
+        m, n, k = parse_shape(shape) if shape is not None else default
+        _fits(m, n, k)
+        return Task.random(m, n, k, alpha=alpha, beta=beta, seed=fresh_seed(seed))
+    if shape is not None:
+        raise InputError("--shape and --a, --b, --c exclude each other: the files have their shapes; leave one out")
+    for name, path in (("A", a), ("B", b)):
+        if path is None:
+            raise InputError(f"{name} is missing: give --{name.lower()} FILE as well; both operands come from files")
+    read = [
+        None if path is None else read_matrix(name, path, cast=cast) for name, path in zip("ABC", files, strict=True)
+    ]
+    matrix_a, matrix_b, matrix_c = read
+    assert matrix_a is not None and matrix_b is not None
+    if matrix_a.shape[1] == matrix_b.shape[0]:
+        _fits(matrix_a.shape[0], matrix_b.shape[1], matrix_a.shape[1])
+    if matrix_c is None and beta != 0:
+        rng = np.random.default_rng(fresh_seed(seed))
+        matrix_c = random_matrix(rng, matrix_a.shape[0], matrix_b.shape[1])
+    return Task(matrix_a, matrix_b, matrix_c if beta != 0 else None, alpha, beta)
+
+
+def _fits(m: int, n: int, k: int) -> None:
+    """Refuse operands that memory cannot hold, before anything is allocated.
+
+    Raises:
+        InputError: the matrices, with the float64 ones that they are checked against, need more than is free.
+    """
+    from ..inputs import InputError
+    from .memory import available_bytes
+
+    needed = 4 * (m * k + k * n + 2 * m * n) + 8 * (2 * (m * k + k * n) + 4 * m * n)
+    free = available_bytes()
+    if free is not None and needed > free:
+        raise InputError(
+            f"shape {m}x{n}x{k} needs {needed / 1e9:.1f} GB with its float64 reference and {free / 1e9:.1f} GB "
+            f"are free: take a smaller shape"
+        )
+
+
+def _climb(kernels: list[Kernel[Any]], task: Task, card: Gpu, device: bool, as_json: bool) -> list[Record]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from ..ladder import GpuRunner, SimulatorRunner, climb
+    from .ladder_view import paragraph
+
+    console, remarks = out(), err()
+    if not device:
+        _warn_if_slow(kernels, task, remarks)
+    if not as_json:
+        console.print(_title(task, card, device), soft_wrap=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    records: list[Record] = []
+    with Progress(*columns, console=remarks, transient=True, disable=not remarks.is_terminal) as progress:
+        bar = progress.add_task("starting", total=len(kernels))
+        runner = GpuRunner(card) if device else SimulatorRunner()
+        for record in climb(kernels, task, card, runner, on_stage=lambda text: progress.update(bar, description=text)):
+            records.append(record)
+            progress.advance(bar)
+            if not as_json and not device:
+                console.print(paragraph(record))
+        if device:
+            _time(kernels, task, card, records, progress)
+            if not as_json:
+                for record in records:
+                    console.print(paragraph(record))
+    return records
+
+
+def _time(kernels: list[Kernel[Any]], task: Task, card: Gpu, records: list[Record], progress: Any) -> None:
+    """Time the rungs that are correct, all in one run with cuBLAS, and put the figures in their records."""
+    from ..ladder.timing import time_rungs
+
+    bar = progress.add_task("timing, interleaved with cuBLAS", total=None)
+    speeds = time_rungs(
+        [kernel for kernel, record in zip(kernels, records, strict=True) if record.correct],
+        task,
+        card,
+        on_stage=lambda text: progress.update(bar, description=f"timing: {text}"),
+    )
+    for record in records:
+        record.speed = speeds.get(record.name)
+
+
+def _title(task: Task, card: Gpu, device: bool) -> str:
+    m, n, k = task.shape
+    data = f"random operands, seed {task.seed}" if task.seed is not None else "your operands"
+    scalars = "A @ B" if (task.alpha, task.beta) == (1.0, 0.0) else f"{task.alpha:g} A @ B + {task.beta:g} C"
+    place = (
+        f"on the {card.title} here, timed interleaved with cuBLAS"
+        if device
+        else f"in the SIMULATOR, as on a {card.title}: results and counts are real, nothing is timed"
+    )
+    return f"[bold]{scalars}, {m}x{n}x{k}[/bold], {data}; {place}\n"
+
+
+def _warn_if_slow(kernels: list[Kernel[Any]], task: Task, remarks: Any) -> None:
+    """Estimate the simulation; say so when it is long, refuse it when it is absurd.
+
+    Raises:
+        InputError: longer than six hours.
+    """
+    from ..inputs import InputError
+    from ..ladder.estimate import simulated_seconds
+
+    seconds = simulated_seconds(kernels, task.shape)
+    m, n, k = task.shape
+    if seconds > REFUSED_FROM:
+        raise InputError(
+            f"shape {m}x{n}x{k} would take the simulator about {seconds / 3600:.0f} hours; the limit is "
+            f"{REFUSED_FROM / 3600:.0f}: take a smaller shape, fewer --rungs, or a machine with a GPU"
+        )
+    if seconds > SLOW_FROM:
+        remarks.print(
+            f"[yellow]{m}x{n}x{k} takes the simulator about {seconds / 60:.0f} minutes;[/yellow] "
+            f"a smaller --shape or fewer --rungs take less. Going on.",
+            soft_wrap=True,
+        )
+
+
+def _close(records: list[Record], device: bool) -> None:
+    from .ladder_view import table
+
+    console = out()
+    console.print()
+    console.print(table(records, console))
+    wrong = [record.name for record in records if record.correct is False]
+    if wrong:
+        console.print(f"\n[bold red]{len(wrong)} of {len(records)} rungs are WRONG:[/bold red] {', '.join(wrong)}")
+    elif records:
+        right = sum(record.correct is True for record in records)
+        console.print(f"\n{right} of {len(records)} rungs agree with float64.", end=" ")
+        console.print(
+            "Next: rungemm explain naive; rungemm check"
+            if device
+            else "Simulated: no timing. Next: rungemm explain naive"
+        )

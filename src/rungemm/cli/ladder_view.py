@@ -1,0 +1,187 @@
+"""The ladder's records as text: a paragraph a rung as it is climbed, and one table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from ..ladder.record import Record
+
+__all__ = ["listing", "number", "paragraph", "size", "table"]
+
+WIDE = 100
+"""Columns of the terminal from which the table shows everything."""
+
+
+def number(value: float | None) -> str:
+    """A number in at most six characters: three significant digits, no exponent where it fits."""
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    if abs(value) >= 99_950:
+        return f"{value:.1e}".replace("e+0", "e")
+    if abs(value) >= 99.95:
+        return f"{value:.0f}"
+    if abs(value) >= 9.995:
+        return f"{value:.1f}".removesuffix(".0")
+    if abs(value) >= 0.0095:
+        return f"{value:.2f}".removesuffix(".00")
+    return f"{value:.0e}"
+
+
+def size(nbytes: int) -> str:
+    """Bytes as people write them: "0", "512 B", "8 KiB"."""
+    if nbytes == 0:
+        return "0"
+    return f"{nbytes / 1024:.4g} KiB" if nbytes >= 1024 else f"{nbytes} B"
+
+
+def verdict(record: Record) -> Text:
+    """ "correct", "WRONG" or "not run", in its colour."""
+    if record.correct is None:
+        return Text("not run", style="yellow")
+    return Text("correct", style="green") if record.correct else Text("WRONG", style="bold red")
+
+
+def paragraph(record: Record) -> Group:
+    """Everything about one rung, in lines that each say what they are about."""
+    head = Text.assemble((f"{record.position:>2} {record.name:<18}", "bold"), verdict(record))
+    if record.error is not None:
+        head.append(f"  error {record.error:.1e}, allowed {record.tolerance:.1e}", style="dim")
+    lines: list[tuple[str, str]] = [("changes", record.idea), ("expect", record.expects)]
+    if record.why:
+        lines.append(("why", record.why))
+    lines += _takes(record) + _moves(record) + _bounds(record) + _speed(record)
+    grid = Table.grid(padding=(0, 1), pad_edge=False)
+    grid.add_column(width=10, justify="right", style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in lines:
+        grid.add_row(name, text)
+    return Group(head, grid)
+
+
+def _takes(record: Record) -> list[tuple[str, str]]:
+    r = record.resources
+    if r is None:
+        return []
+    blocks = f"{r.blocks_per_sm} block{'' if r.blocks_per_sm == 1 else 's'}"
+    spills = f", {size(r.spill_bytes)} spilled" if r.spill_bytes else ""
+    return [
+        (
+            "takes",
+            f"{r.registers} registers{spills}, {size(r.shared_bytes)} shared memory; {blocks} an SM, "
+            f"{r.warps_per_sm} of {r.max_warps_per_sm} warps ({r.occupancy:.0%}), held by {r.limiter}",
+        )
+    ]
+
+
+def _moves(record: Record) -> list[tuple[str, str]]:
+    c = record.counts
+    if c is None:
+        return []
+    where = "" if c.counted_on == "the whole problem" else f" (counted on {c.counted_on})"
+    lines = [
+        (
+            "moves",
+            f"for one element of C{where}: {number(c.loads_per_c)} global loads, "
+            f"{number(c.sector_bytes_per_c)} bytes in sectors",
+        )
+    ]
+    if c.shared_wavefronts:
+        lines[0] = (lines[0][0], lines[0][1] + f", {number(c.shared_loads_per_c)} shared loads")
+        lines.append(
+            (
+                "shared",
+                f"{c.shared_wavefronts:,} wavefronts, of which {c.bank_conflicts:,} are bank conflicts: "
+                f"{number(c.wavefronts_per_c)} for one element of C",
+            )
+        )
+    return lines
+
+
+def _bounds(record: Record) -> list[tuple[str, str]]:
+    b = record.bounds
+    if b is None:
+        return []
+    text = f"{b.bound}: at most {number(b.roof_tflops)} TFLOPS at {number(b.intensity)} FLOP a byte"
+    if b.uncached_tflops is not None:
+        text += f"; {number(b.uncached_tflops)} with no cache at the {number(b.counted_intensity)} it asks for"
+    if b.shared_tflops is not None:
+        text += f"; {number(b.shared_tflops)} by shared memory"
+    return [("bound", text)]
+
+
+def _speed(record: Record) -> list[tuple[str, str]]:
+    s = record.speed
+    if s is None:
+        return []
+    text = f"{number(s.tflops)} TFLOPS"
+    if s.ratio is not None:
+        text += f", {s.ratio:.1%} of cuBLAS ({number(s.cublas_tflops)})"
+    if s.peak_share is not None:
+        text += f", {s.peak_share:.1%} of peak"
+    return [("speed", text)]
+
+
+def table(records: Sequence[Record], console: Console) -> Table:
+    """All rungs side by side; a terminal narrower than 100 columns gets the columns that matter most."""
+    wide = console.width >= WIDE
+    timed = any(record.speed for record in records)
+    columns: list[tuple[str, str]] = [("", "ok"), ("regs", "regs"), ("shared", "shared"), ("occu-\npancy", "occupancy")]
+    columns.append(("loads\nper C", "loads"))
+    if wide or not timed:
+        columns.append(("bytes\nper C", "bytes"))
+    columns += [("waves\nper C", "waves"), ("confl.\nper C", "conflicts")]
+    if wide or not timed:
+        columns.append(("FLOP/B\nasked", "intensity"))
+    if wide:
+        columns += [("roof\nno cache", "uncached"), ("roof\nshared", "shared_roof")]
+    if timed:
+        columns += [("TFLOPS", "tflops"), ("of\ncuBLAS", "ratio")]
+        if wide:
+            columns.append(("of\npeak", "peak"))
+    result = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    result.add_column("rung", no_wrap=True)
+    for title, _ in columns:
+        result.add_column(title, justify="right", no_wrap=True)
+    for record in records:
+        cells = _cells(record)
+        result.add_row(record.name, *(cells[key] for _, key in columns))
+    return result
+
+
+def _cells(record: Record) -> dict[str, Any]:
+    r, c, b, s = record.resources, record.counts, record.bounds, record.speed
+    mark = {True: Text("yes", style="green"), False: Text("NO", style="bold red"), None: Text("-", style="yellow")}
+    return {
+        "ok": mark[record.correct],
+        "regs": "-" if r is None else str(r.registers) + ("!" if r.spill_bytes else ""),
+        "shared": "-" if r is None else size(r.shared_bytes),
+        "occupancy": "-" if r is None else f"{r.occupancy:.0%}",
+        "loads": number(c and c.loads_per_c),
+        "bytes": number(c and c.sector_bytes_per_c),
+        "waves": number(c and c.wavefronts_per_c),
+        "conflicts": number(c and c.conflicts_per_c),
+        "intensity": number(b and b.counted_intensity),
+        "uncached": number(b and b.uncached_tflops),
+        "shared_roof": number(b and b.shared_tflops),
+        "tflops": number(s and s.tflops),
+        "ratio": "-" if s is None or s.ratio is None else f"{s.ratio:.1%}",
+        "peak": "-" if s is None or s.peak_share is None else f"{s.peak_share:.1%}",
+    }
+
+
+def listing(rungs: Sequence[dict[str, Any]]) -> Table:
+    """The rungs and their ideas."""
+    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    result.add_column("", justify="right")
+    for title in ("rung", "state", "idea"):
+        result.add_column(title, no_wrap=title == "rung")
+    for rung in rungs:
+        result.add_row(str(rung["position"]), rung["name"], rung["state"], rung["idea"])
+    return result
