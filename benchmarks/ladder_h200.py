@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -96,6 +97,10 @@ def print_table(measurement: Measurement, resources: dict[str, dict[str, int]], 
         chip = f"{used.get('registers', ''):>5}{used.get('spill_bytes', ''):>6}{used.get('shared_bytes', ''):>7}"
         rate = f"{lane.tflops or 0:>8.2f}{100 * (share or 0):>6.1f}%"
         print(f"{name[:33]:<34}{rate}{text}{spread:>6.1f}%{error:>10.2e}{host:>9}{chip}")
+
+
+# The lent machine has no platformdirs, which finds the cache's usual place.
+os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"rungemm-cache-{os.getuid()}"))
 
 
 def main() -> int:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import filelock
-import platformdirs
 
 __all__ = ["DiskStore", "Entry", "cache_root"]
 
@@ -32,7 +31,11 @@ log = logging.getLogger("rungemm")
 def cache_root() -> Path:
     """Where this user's caches lie: ``RUNGEMM_CACHE_DIR`` if set, else the system's place for them."""
     named = os.environ.get("RUNGEMM_CACHE_DIR")
-    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("rungemm"))
+    if named:
+        return Path(named).expanduser()
+    import platformdirs  # here, so that a machine with the variable set needs no more than NumPy and Triton
+
+    return Path(platformdirs.user_cache_dir("rungemm"))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..errors import UserError
+
 __all__ = ["Rotation", "WarmCacheError", "sets_needed"]
 
 L2_MULTIPLE = 2
@@ -17,7 +19,7 @@ L2_MULTIPLE = 2
 not LRU, so twice."""
 
 
-class WarmCacheError(RuntimeError):
+class WarmCacheError(UserError):
     """A cold measurement was asked for, but operands were still in L2; the message says how to get it cold."""
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..hardware import Gpu
+from ..inputs import InputError
 from ..kernels import Config, Kernel, LaunchPlan, find_kernel
 from ..problem import Problem
 
@@ -37,7 +38,7 @@ class Contender(ABC):
         """A call that queues ``D = alpha * A @ B + beta * C`` on the current stream.
 
         Raises:
-            ValueError: this contender cannot compute the problem; the message says why.
+            InputError: this contender cannot compute the problem; the message says why.
         """
 
     def record(self) -> dict[str, Any]:
@@ -93,7 +94,7 @@ class TorchMatmul(Contender):
 
         a, b, d = operands["A"], operands["B"], operands["D"]
         if problem.epilogue is not None:
-            raise ValueError("torch.matmul has no fused epilogue: time against torch.compile instead")
+            raise InputError("torch.matmul has no fused epilogue: time against torch.compile instead")
         if problem.a.dtype.name.startswith("fp8"):
             return self._scaled(problem, a, b, d)
         if problem.a.dtype.name == "int8":
@@ -115,7 +116,7 @@ class TorchMatmul(Contender):
         import torch
 
         if problem.batch != 1 or problem.layout != "NT":
-            raise ValueError("torch's fp8 product takes one NT product (A row-major, B column-major)")
+            raise InputError("torch's fp8 product takes one NT product (A row-major, B column-major)")
         one = torch.ones((), device=a.device)
         return lambda: torch._scaled_mm(a, b, one, one, out_dtype=d.dtype, out=d)
 
@@ -148,7 +149,7 @@ class TorchCompile(Contender):
 
         call()
         if operands["result"].shape != d.shape:
-            raise ValueError(f"torch.compile gave shape {tuple(operands['result'].shape)}, not {tuple(d.shape)}")
+            raise InputError(f"torch.compile gave shape {tuple(operands['result'].shape)}, not {tuple(d.shape)}")
         return call
 
 
@@ -166,22 +167,22 @@ class UserCallable(Contender):
     def __post_init__(self) -> None:
         module_name, _, attribute = self.target.partition(":")
         if not module_name or not attribute:
-            raise ValueError(f"contender {self.target!r} is not module:function, like mypackage.mymodule:matmul")
+            raise InputError(f"contender {self.target!r} is not module:function, like mypackage.mymodule:matmul")
         try:
             self._function = getattr(importlib.import_module(module_name), attribute)
         except ImportError as error:
-            raise ValueError(
+            raise InputError(
                 f"contender {self.target}: cannot import {module_name} ({error}): is it on PYTHONPATH?"
             ) from error
         except AttributeError as error:
-            raise ValueError(f"contender {self.target}: {module_name} has no {attribute}") from error
+            raise InputError(f"contender {self.target}: {module_name} has no {attribute}") from error
         self.name = self.name or self.target
 
     def bind(self, problem: Problem, operands: Operands) -> Call:
         import inspect
 
         if problem.alpha != 1 or problem.reads_c:
-            raise ValueError(
+            raise InputError(
                 f"contender {self.name} computes A @ B; the problem has alpha {problem.alpha}, beta {problem.beta}"
             )
         function, a, b, d = self._function, operands["A"], operands["B"], operands["D"]
@@ -205,7 +206,7 @@ PEERS: dict[str, str] = {"quack": "quack.gemm_interface"}
 def _peer(name: str) -> Contender:
     module = PEERS[name]
     if importlib.util.find_spec(module.partition(".")[0]) is None:
-        raise ValueError(
+        raise InputError(
             f"contender {name} needs the package {module.partition('.')[0]}: pip install it, or leave it out"
         )
     return UserCallable(f"{module}:gemm", name=name)
@@ -216,7 +217,7 @@ def contender_named(text: str, gpu: Gpu) -> Contender:
     or "module:function".
 
     Raises:
-        ValueError: it is none of these; the message lists what is.
+        InputError: it is none of these; the message lists what is.
     """
     key = text.strip()
     if key in ("cublas", "torch", "torch.matmul"):
@@ -231,7 +232,7 @@ def contender_named(text: str, gpu: Gpu) -> Contender:
     try:
         kernel = find_kernel(name)
     except ValueError as error:
-        raise ValueError(f"contender {key!r}: {error}, or cublas, torch-compile, module:function") from error
+        raise InputError(f"contender {key!r}: {error}, or cublas, torch-compile, module:function") from error
     if not settings:
         return Ours(kernel, gpu)
     return Ours(kernel, gpu, config_from(kernel, settings), name=key)
@@ -241,13 +242,13 @@ def config_from(kernel: Kernel[Any], settings: str) -> Config:
     """A kernel's config from "key=value,key=value"; what is not named keeps the config type's default.
 
     Raises:
-        ValueError: not of that form, or no such field.
+        InputError: not of that form, or no such field.
     """
     data: dict[str, Any] = {}
     for item in settings.split(","):
         field_name, equals, value = item.partition("=")
         if not equals:
-            raise ValueError(f"config {item!r} is not key=value")
+            raise InputError(f"config {item!r} is not key=value")
         text = value.strip()
         if text.lower() in ("true", "false"):
             data[field_name.strip()] = text.lower() == "true"

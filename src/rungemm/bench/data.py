@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..inputs import InputError
 from ..problem import Matrix, Problem
 
 __all__ = ["KINDS", "OperandSet", "make_sets", "outputs_for", "poison", "set_bytes", "torch_dtype"]
@@ -78,15 +79,15 @@ def make_sets(
     """``sets`` operand sets with A, B and (if read) C; D is made per contender by :func:`outputs_for`.
 
     Raises:
-        ValueError: unknown kind of data, or a negative stride (torch has none).
+        InputError: unknown kind of data, or a negative stride (torch has none).
     """
     import torch
 
     if kind not in KINDS:
-        raise ValueError(f"data {kind!r} is unknown: use one of {', '.join(KINDS)}")
+        raise InputError(f"data {kind!r} is unknown: use one of {', '.join(KINDS)}")
     for role, matrix in (("A", problem.a), ("B", problem.b)):
         if min(matrix.row_stride, matrix.col_stride, matrix.batch_stride) < 0:
-            raise ValueError(f"{role} has a negative stride: torch has no such tensors, so it cannot be timed")
+            raise InputError(f"{role} has a negative stride: torch has no such tensors, so it cannot be timed")
     generator = torch.Generator(device=device)
     generator.manual_seed(seed)
     fill = _filler(kind, generator)

@@ -6,13 +6,14 @@ the operation count or the cache state is wrong (or the kernel skipped work). It
 
 from __future__ import annotations
 
+from ..errors import UserError
 from ..hardware import Gpu
 from ..problem import Problem
 
 __all__ = ["ImpossibleResultError", "check_possible", "peak_kind", "tflops_of"]
 
 
-class ImpossibleResultError(RuntimeError):
+class ImpossibleResultError(UserError):
     """A measured figure is beyond the card; the message says which limit."""
 
 

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..errors import UserError
 from ..kernels import find_kernel
 from .measurement import Measurement
 from .statistics import paired_ratio, spread_of
@@ -39,7 +40,7 @@ KEY = ("kernel", "suite", "dtype", "precision", "layout", "batch", "m", "n", "k"
 """What a summary record is about; the newest measurement of a key replaces older ones."""
 
 
-class StoreError(ValueError):
+class StoreError(UserError):
     """A results file is not what it should be; the message names the file and what is wrong."""
 
 

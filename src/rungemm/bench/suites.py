@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import inputs
 from ..dtypes import FP32, DType, dtype_named
+from ..inputs import InputError
 from ..problem import LAYOUTS, PRECISIONS, Precision, Problem
 
 __all__ = ["SUITES", "Shape", "parse_shape", "read_shapes", "suite_named"]
@@ -122,10 +124,10 @@ def suite_named(name: str) -> list[Shape]:
     """The shapes of a suite.
 
     Raises:
-        ValueError: unknown suite; the message lists the known ones.
+        InputError: unknown suite; the message lists the known ones.
     """
     if name not in SUITES:
-        raise ValueError(f"suite {name!r} is unknown: use one of {', '.join(SUITES)}")
+        raise InputError(f"suite {name!r} is unknown: use one of {', '.join(SUITES)}")
     return list(SUITES[name][1]())
 
 
@@ -133,42 +135,40 @@ def parse_shape(text: str) -> Shape:
     """``"4096x4096x4096"`` (M x N x K), ``"8x64x64x64"`` with a batch first, or ``"4096"`` for a cube.
 
     Raises:
-        ValueError: not of that form.
+        InputError: not of that form.
     """
     parts = text.lower().replace("×", "x").split("x")
-    if not all(part.strip().isdigit() for part in parts) or len(parts) not in (1, 3, 4):
-        raise ValueError(f"shape {text!r} is not MxNxK, BATCHxMxNxK or one number, like 4096x4096x4096")
-    numbers = [int(part) for part in parts]
-    if len(numbers) == 1:
-        return Shape(numbers[0], numbers[0], numbers[0])
-    if len(numbers) == 3:
-        return Shape(numbers[0], numbers[1], numbers[2])
-    return Shape(numbers[1], numbers[2], numbers[3], numbers[0])
+    if len(parts) != 4:
+        return Shape(*inputs.parse_shape(text))
+    if not all(part.strip().isdigit() for part in parts):
+        raise InputError(f"shape {text!r} is not BATCHxMxNxK: write four whole numbers as in 8x512x256x128")
+    batch, m, n, k = (int(part) for part in parts)
+    return Shape(m, n, k, batch)
 
 
 def read_shapes(path: Path) -> list[Shape]:
     """Shapes from a CSV file with the columns m, n, k and, if wanted, batch, layout, dtype, precision, label.
 
     Raises:
-        ValueError: the file cannot be read, lacks a column, or a line has a bad value; the message names the line.
+        InputError: the file cannot be read, lacks a column, or a line has a bad value; the message names the line.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file, skipinitialspace=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: {error}: give a CSV file with columns m,n,k") from error
+        raise InputError(f"{path}: {error}: give a CSV file with columns m,n,k") from error
     if not rows:
-        raise ValueError(f"{path} has no shapes: give a header m,n,k and a line for each shape")
+        raise InputError(f"{path} has no shapes: give a header m,n,k and a line for each shape")
     lowered = [{(key or "").strip().lower(): str(value or "").strip() for key, value in row.items()} for row in rows]
     missing = [column for column in ("m", "n", "k") if column not in lowered[0]]
     if missing:
-        raise ValueError(f"{path} has no column {', '.join(missing)}: its header must name m, n and k")
+        raise InputError(f"{path} has no column {', '.join(missing)}: its header must name m, n and k")
     shapes = []
     for number, row in enumerate(lowered, start=2):
         try:
             shapes.append(_row(row))
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from error
+            raise InputError(f"{path}, line {number}: {error}") from error
     return shapes
 
 
@@ -176,14 +176,14 @@ def _row(row: dict[str, str]) -> Shape:
     def count(column: str, default: str = "") -> int:
         text = row.get(column) or default
         if not text.isdigit() or int(text) < 1:
-            raise ValueError(f"{column} is {text!r}: give a whole number of at least 1")
+            raise InputError(f"{column} is {text!r}: give a whole number of at least 1")
         return int(text)
 
     layout, precision = row.get("layout", "").upper() or None, row.get("precision", "").lower() or None
     if layout is not None and layout not in LAYOUTS:
-        raise ValueError(f"layout is {layout!r}: use one of {', '.join(LAYOUTS)}")
+        raise InputError(f"layout is {layout!r}: use one of {', '.join(LAYOUTS)}")
     if precision is not None and precision not in PRECISIONS:
-        raise ValueError(f"precision is {precision!r}: use one of {', '.join(PRECISIONS)}")
+        raise InputError(f"precision is {precision!r}: use one of {', '.join(PRECISIONS)}")
     return Shape(
         count("m"), count("n"), count("k"), count("batch", "1"), layout,
         dtype_named(row["dtype"]) if row.get("dtype") else None,
