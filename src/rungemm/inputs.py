@@ -173,6 +173,11 @@ def _load_pt(operand: str, path: Path) -> np.ndarray:
         raise InputError(
             f"{operand}: {path} needs torch to be read: pip install 'rungemm[torch]', or save it with numpy.save"
         ) from None
+    with path.open("rb") as file:
+        start = file.read(4)
+    # torch's own message for noise speaks of weights_only too: tell a file of another kind by its first bytes.
+    if start != b"PK\x03\x04" and start[:1] != b"\x80":
+        raise InputError(f"{operand}: {path} is no torch file: write it with torch.save(tensor, path)")
     try:
         value: Any = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
@@ -184,7 +189,7 @@ def _load_pt(operand: str, path: Path) -> np.ndarray:
                 f"torch.save the one tensor"
             ) from None
         raise InputError(
-            f"{operand}: {path} is no torch file or damaged ({_one_line(error)}): write it with torch.save"
+            f"{operand}: {path} is damaged ({_one_line(error)}): write it with torch.save"
         ) from None
     if not isinstance(value, torch.Tensor):
         raise InputError(
