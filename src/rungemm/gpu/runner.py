@@ -1,0 +1,209 @@
+"""Launching plans: allocate scratch memory, fill in the pointers, and put each kernel on torch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..compiling import Compiled, compile_plan
+from ..kernels.plan import Launch, LaunchPlan, Workspace
+from ..problem import ProblemError
+from .driver import CudaDriver, LaunchConfig, driver
+from .parameters import ParameterBlock, TensorMap
+
+__all__ = ["Prepared", "prepare", "run_plan"]
+
+WARP = 32
+
+
+class _Kernel:
+    """One launch of a plan, loaded on a device, with its parameters laid out."""
+
+    def __init__(self, launch: Launch, compiled: Compiled, device: int, cuda: CudaDriver) -> None:
+        if compiled.metadata.get("num_ctas", 1) != 1:
+            raise RuntimeError(f"{compiled.name} is compiled for clusters, which launches do not ask for yet")
+        self.compiled = compiled
+        self.device = device
+        self.cuda = cuda
+        self.function = _function(compiled, device, cuda)
+        self.config = LaunchConfig(*launch.grid, compiled.num_warps * WARP, 1, 1, compiled.shared_bytes, None, None, 0)
+        self._config_at = ctypes.addressof(self.config)
+        self.parameters = ParameterBlock(launch, compiled, self._encode)
+        self.scratch_bytes = compiled.metadata.get("global_scratch_size", 0) * launch.programs
+
+    def _encode(self, address: int, tensor_map: TensorMap) -> bytes:
+        return self.cuda.encode_tensor_map(
+            address,
+            tensor_map.element_type,
+            tensor_map.element_bytes,
+            tensor_map.shape,
+            tensor_map.strides,
+            tensor_map.box,
+            tensor_map.swizzle,
+        )
+
+    def launch(self, addresses: Mapping[str, int], stream: int, where: torch.device) -> None:
+        # Kept until the launch is queued; torch's allocator then hands the memory only to later work of the stream.
+        scratch = None
+        if self.scratch_bytes:
+            scratch = torch.empty(self.scratch_bytes, dtype=torch.uint8, device=where)
+        self.parameters.fill(addresses, scratch.data_ptr() if scratch is not None else 0)
+        self.config.stream = stream
+        self.cuda.launch(self._config_at, self.function, self.parameters.address, self.device)
+
+
+_functions: dict[tuple[int, bytes], int] = {}
+_functions_lock = threading.Lock()
+
+
+def _function(compiled: Compiled, device: int, cuda: CudaDriver) -> int:
+    """The kernel's handle on a device; loaded once, whichever plan asks."""
+    with _functions_lock:
+        handle = _functions.get((device, compiled.cubin))
+        if handle is None:
+            cuda.use_device(device)
+            handle = cuda.load_function(compiled.cubin, compiled.name, compiled.shared_bytes, device)
+            _functions[device, compiled.cubin] = handle
+        return handle
+
+
+class Prepared:
+    """A plan compiled and loaded on one device: running it again with other pointers costs a few microseconds.
+
+    Everything that the plan holds is fixed (extents, strides, alpha and beta, the alignment of each pointer); the
+    operands' addresses are not. Safe to use from several threads.
+
+    Attributes:
+        plan: what runs.
+        device: the CUDA device's index.
+        compiled: machine code, one a launch.
+    """
+
+    def __init__(self, plan: LaunchPlan, device: int, compiled: tuple[Compiled, ...], cuda: CudaDriver) -> None:
+        self.plan = plan
+        self.device = device
+        self.compiled = compiled
+        self._kernels = [
+            _Kernel(launch, code, device, cuda) for launch, code in zip(plan.launches, compiled, strict=True)
+        ]
+        self._where = _place(device)
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, int], torch.Tensor] = {}
+
+    def run(self, operands: Mapping[str, torch.Tensor]) -> None:
+        """Launch on the current stream of the device; returns at once.
+
+        Args:
+            operands: by role ("A", "B", "C", "D", ...): tensors of this device, laid out as the plan's problem says.
+
+        Raises:
+            ProblemError: an operand is missing, on another device, or aligned worse than the plan was made for.
+            CudaError: the driver refused the launch.
+        """
+        addresses = {}
+        for role, operand in operands.items():
+            if operand is not None:
+                if operand.get_device() != self.device:
+                    raise ProblemError(f"{role} is on {operand.device}: this plan runs on cuda:{self.device}")
+                addresses[role] = operand.data_ptr()
+        self.run_addresses(addresses)
+
+    def run_addresses(self, addresses: Mapping[str, int]) -> None:
+        """As :meth:`run`, with the addresses of first elements in place of tensors, unchecked but for alignment."""
+        if torch.cuda.current_device() != self.device:
+            with torch.cuda.device(self.device):
+                self._run(addresses)
+        else:
+            self._run(addresses)
+
+    def _run(self, addresses: Mapping[str, int]) -> None:
+        stream = _current_stream(self.device)
+        held = []  # as with a launch's scratch memory: kept until all is queued
+        if self.plan.workspaces:
+            addresses = dict(addresses)
+            for workspace in self.plan.workspaces:
+                memory = self._scratch(workspace, stream)
+                held.append(memory)
+                addresses[workspace.name] = memory.data_ptr()
+        with self._lock:
+            for kernel in self._kernels:
+                kernel.launch(addresses, stream, self._where)
+
+    def _scratch(self, workspace: Workspace, stream: int) -> torch.Tensor:
+        dtype = getattr(torch, workspace.dtype.torch)
+        where = self._where
+        if not workspace.zeroed:
+            return torch.empty(workspace.elements, dtype=dtype, device=where)
+        # Memory first made inside a CUDA graph belongs to the graph: never kept.
+        if not workspace.restored or torch.cuda.is_current_stream_capturing():
+            return torch.zeros(workspace.elements, dtype=dtype, device=where)
+        kept = self._kept.get((workspace.name, stream))
+        if kept is None:
+            kept = self._kept[workspace.name, stream] = torch.zeros(workspace.elements, dtype=dtype, device=where)
+        return kept
+
+
+def _place(device: int) -> torch.device:
+    return torch.device("cuda", device)
+
+
+def _current_stream(device: int) -> int:
+    # The handle alone: torch.cuda.current_stream() builds an object, a microsecond in every call.
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return raw(device) if raw is not None else torch.cuda.current_stream(device).cuda_stream
+
+
+def prepare(plan: LaunchPlan, device: int | None = None, compiled: tuple[Compiled, ...] | None = None) -> Prepared:
+    """Compile a plan (unless ``compiled`` is given) and load it on a device (the current one if not said).
+
+    Raises:
+        ProblemError: there is no CUDA device.
+        CompileError: the plan does not compile for the device.
+        CudaError: the device cannot run it.
+    """
+    if not torch.cuda.is_available():
+        raise ProblemError("no CUDA device is available to torch: simulate the plan instead, or see rungemm doctor")
+    index = torch.cuda.current_device() if device is None else device
+    if compiled is None:
+        major, minor = torch.cuda.get_device_capability(index)
+        compiled = compile_plan(plan, 10 * major + minor)
+    return Prepared(plan, index, compiled, driver())
+
+
+_recent: dict[tuple[int, int], Any] = {}
+_RECENT_KEPT = 128
+
+
+def run_plan(plan: LaunchPlan, operands: Mapping[str, torch.Tensor]) -> None:
+    """Run a plan on its operands' device and torch's current stream there; returns when all is queued.
+
+    Args:
+        operands: CUDA tensors by role ("A", "B", "C", "D", ...), laid out as the plan's problem says.
+
+    Raises:
+        ProblemError: an operand is missing, not on a CUDA device, or aligned worse than the plan was made for.
+        CompileError: the plan does not compile for the device.
+        CudaError: the driver refused.
+    """
+    if not plan.launches:
+        return
+    device = None
+    for role, operand in operands.items():
+        if operand is None:
+            continue
+        if not operand.is_cuda:
+            raise ProblemError(f"{role} is on {operand.device}: move it to a GPU, e.g. {role}.cuda()")
+        device = operand.get_device() if device is None else device
+    # By identity: hashing a plan costs more than launching it. The plan is held, so its identity stays its own.
+    key = (id(plan), -1 if device is None else device)
+    known = _recent.get(key)
+    if known is None:
+        known = prepare(plan, device)
+        if len(_recent) >= _RECENT_KEPT:
+            _recent.pop(next(iter(_recent)), None)
+        _recent[key] = known
+    known.run(operands)

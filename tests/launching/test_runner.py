@@ -1,0 +1,100 @@
+"""The runner with torch on the CPU and a stand-in driver: what is launched, in which order, with which memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from launching_kernels import every_kind_launch  # noqa: E402
+
+from rungemm.compiling import compile_plan  # noqa: E402
+from rungemm.dtypes import FP32, INT32  # noqa: E402
+from rungemm.gpu import prepare, run_plan, runner  # noqa: E402
+from rungemm.gpu.parameters import fields_of  # noqa: E402
+from rungemm.hardware import DEFAULT_GPU  # noqa: E402
+from rungemm.kernels import LaunchPlan, find_kernel  # noqa: E402
+from rungemm.kernels.plan import Pointer, Workspace  # noqa: E402
+from rungemm.problem import Problem, ProblemError  # noqa: E402
+
+CPU = -1  # what a CPU tensor's get_device() says
+
+
+@pytest.fixture
+def prepared_on_cpu(fake_cuda, monkeypatch):
+    """Prepares a plan whose "device" is the CPU, launched by the stand-in."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: CPU)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(runner, "_current_stream", lambda device: 0x77)
+    monkeypatch.setattr(runner, "_place", lambda device: torch.device("cpu"))
+    monkeypatch.setattr(runner, "_functions", {})
+
+    def make(plan: LaunchPlan) -> runner.Prepared:
+        return runner.Prepared(plan, CPU, compile_plan(plan, 90), fake_cuda.driver)
+
+    return make
+
+
+def test_a_rung_is_launched_with_its_operands(prepared_on_cpu, fake_cuda) -> None:
+    problem, kernel = Problem.dense(70, 33, 5, alpha=2.0, beta=0.5), find_kernel("naive")
+    plan = kernel.plan(problem, kernel.default_config(problem, DEFAULT_GPU), DEFAULT_GPU)
+    prepared = prepared_on_cpu(plan)
+    fields = fields_of(plan.launches[0])
+    fake_cuda.expect([f.size for _, f in fields])
+    tensors = {r: torch.empty(s) for r, s in (("A", (70, 5)), ("B", (5, 33)), ("C", (70, 33)), ("D", (70, 33)))}
+    for _ in range(2):
+        prepared.run(tensors)
+        got = dict(zip([name for name, _ in fields], fake_cuda.parameters(), strict=True))
+        for name, role in (("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")):
+            assert struct.unpack("<Q", got[name])[0] == tensors[role].data_ptr()
+        assert [struct.unpack("<i", got[name])[0] for name in ("M", "N", "K", "a_row")] == [70, 33, 5, 5]
+        assert [struct.unpack("<f", got[name])[0] for name in ("alpha", "beta")] == [2.0, 0.5]
+        tensors = {role: tensor.clone() for role, tensor in tensors.items()}
+    assert fake_cuda.config[:6] == [3 * 2, 1, 1, 32 * 32, 1, 1] and fake_cuda.number("stream") == 0x77
+    assert fake_cuda.count("loads") == 1 and fake_cuda.count("launches") == 2
+
+
+def test_workspaces_are_made_zeroed_and_kept_as_the_plan_says(prepared_on_cpu, fake_cuda, monkeypatch) -> None:
+    base = every_kind_launch()
+    arguments = tuple((n, Pointer("flags", FP32, 4) if n == "x" else x) for n, x in base.arguments)
+    arguments = tuple((n, Pointer("partial", FP32, 16) if n == "y" else x) for n, x in arguments)
+    launch = dataclasses.replace(base, arguments=arguments)
+    spaces = (Workspace("partial", FP32, 100), Workspace("flags", INT32, 8, zeroed=True, restored=True))
+    prepared = prepared_on_cpu(LaunchPlan("two", (launch, launch), spaces))
+    fields = [name for name, _ in fields_of(launch)]
+    fake_cuda.expect([f.size for _, f in fields_of(launch)])
+    a = torch.empty(1000 * 520, dtype=torch.bfloat16)
+    made: list[torch.Tensor] = []
+    for name in ("empty", "zeros"):
+        real = getattr(torch, name)
+        monkeypatch.setattr(torch, name, lambda *args, _real=real, **kw: made.append(_real(*args, **kw)) or made[-1])
+    pointers = set()
+    for _ in range(3):
+        prepared.run({"A": a})
+        pointers.add(struct.unpack("<Q", fake_cuda.parameters()[fields.index("x")])[0])
+    assert fake_cuda.count("launches") == 6
+    flags = [tensor for tensor in made if tensor.dtype == torch.int32]
+    assert len(flags) == 1 and pointers == {flags[0].data_ptr()} and not flags[0].any()
+    assert len([tensor for tensor in made if tensor.dtype == torch.float32]) == 3
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    prepared.run({"A": a})
+    assert len([tensor for tensor in made if tensor.dtype == torch.int32]) == 2, "a graph gets memory of its own"
+
+
+def test_operands_elsewhere_are_refused(prepared_on_cpu) -> None:
+    problem, kernel = Problem.dense(8, 8, 8), find_kernel("naive")
+    plan = kernel.plan(problem, kernel.default_config(problem, DEFAULT_GPU), DEFAULT_GPU)
+    operands = {role: torch.empty(8, 8) for role in "ABD"}
+    with pytest.raises(ProblemError, match=r"A is on cpu: move it to a GPU, e.g. A.cuda\(\)"):
+        run_plan(plan, operands)
+    prepared = prepared_on_cpu(plan)
+    prepared.device = 0
+    with pytest.raises(ProblemError, match="A is on cpu: this plan runs on cuda:0"):
+        prepared.run(operands)
+    if not torch.cuda.is_available():
+        with pytest.raises(ProblemError, match="no CUDA device"):
+            prepare(plan)
+    run_plan(LaunchPlan("empty"), operands)
