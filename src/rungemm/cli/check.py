@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,11 +14,14 @@ from .common import (
     SeedOption,
     chosen_card,
     chosen_rungs,
+    chosen_seed,
     err,
-    fresh_seed,
     out,
     print_json,
 )
+
+if TYPE_CHECKING:
+    from ..check import Checked
 
 __all__ = ["check"]
 
@@ -37,11 +41,12 @@ def check(
 
     Exits with 1 if anything fails.
 
+    \b
     Example: rungemm check --quick --rungs vectorised
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from ..check import CASES, QUICK, Checked, launch_on_gpu, launch_on_simulator
+    from ..check import CASES, QUICK, launch_on_gpu, launch_on_simulator
     from ..check import check as sweep
     from ..ladder import gpu_is_usable
 
@@ -49,17 +54,17 @@ def check(
     card, here = chosen_card(gpu)
     device = here and not simulate and gpu_is_usable() is None
     cases = QUICK if quick else CASES
-    seed = fresh_seed(seed)
+    number = chosen_seed(seed)
     console, remarks = out(), err()
     where = f"on the {card.title} here" if device else f"in the simulator, as on a {card.title}"
     if not as_json:
-        console.print(f"[bold]{len(kernels)} rungs x {len(cases)} cases[/bold] {where}; seed {seed}", soft_wrap=True)
+        console.print(f"[bold]{len(kernels)} rungs x {len(cases)} cases[/bold] {where}; seed {number}", soft_wrap=True)
     results: list[Checked] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=remarks, transient=True, disable=not remarks.is_terminal) as progress:
         bar = progress.add_task("checking", total=len(kernels) * len(cases))
         launch = launch_on_gpu if device else launch_on_simulator
-        for result in sweep(kernels, card, cases=cases, launch=launch, seed=seed):
+        for result in sweep(kernels, card, cases=cases, launch=launch, seed=number):
             results.append(result)
             progress.update(bar, advance=1, description=result.rung)
             if not as_json and len(results) % len(cases) == 0:
@@ -68,7 +73,9 @@ def check(
     if as_json:
         print_json([result.to_dict() for result in results])
     elif failed:
-        console.print(f"\n[bold red]{len(failed)} of {len(results)} checks fail.[/bold red] Repeat with --seed {seed}")
+        console.print(
+            f"\n[bold red]{len(failed)} of {len(results)} checks fail.[/bold red] Repeat with --seed {number}"
+        )
     else:
         declined = sum(result.ok is None for result in results)
         tail = f"; {declined} declined by the rungs themselves" if declined else ""
@@ -76,7 +83,7 @@ def check(
     return 1 if failed else 0
 
 
-def _summary(results: list) -> None:
+def _summary(results: Sequence[Checked]) -> None:
     """One rung's line, and a line for each of its failures."""
     console = out()
     failed = [result for result in results if result.ok is False]

@@ -24,8 +24,8 @@ RungsOption = Annotated[
     typer.Option("--rungs", metavar="LIST", help="Rungs by name or number: naive,vectorised  1-3  all."),
 ]
 SeedOption = Annotated[
-    int | None,
-    typer.Option("--seed", metavar="N", min=0, help="Seed of the random matrices. [default: a new one, printed]"),
+    str | None,
+    typer.Option("--seed", metavar="N", help="Seed of the random matrices. [default: a new one, printed]"),
 ]
 
 
@@ -90,8 +90,37 @@ def chosen_rungs(text: str | None) -> list[Kernel[Any]]:
     return [find_kernel(name) for name in select_names(text, [kernel.name for kernel in LADDER])]
 
 
-def fresh_seed(seed: int | None) -> int:
-    """The seed given, or a new one."""
+def chosen_seed(text: str | None) -> int:
+    """The seed given, or a new one.
+
+    Raises:
+        InputError: not a whole number from 0.
+    """
     import secrets
 
-    return secrets.randbits(32) if seed is None else seed
+    from ..inputs import InputError
+
+    if text is None:
+        return secrets.randbits(32)
+    if not text.strip().isdecimal():
+        raise InputError(f"--seed is {text!r}: give a whole number, 0 or more")
+    return int(text)
+
+
+def chosen_scalar(name: str, text: str) -> float:
+    """alpha or beta.
+
+    Raises:
+        InputError: not a finite number that fp32 holds.
+    """
+    import math
+
+    from ..inputs import InputError
+
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or abs(value) > 3.4028234e38:
+        raise InputError(f"--{name} is {text!r}: give a finite number that fp32 holds, such as 0.5")
+    return value

@@ -51,6 +51,7 @@ def doctor(as_json: JsonOption = False) -> int:
 
     Exits with 1 if something that every command needs is broken; a missing GPU or torch is no fault.
 
+    \b
     Example: rungemm doctor --json
     """
     found = []

@@ -14,8 +14,9 @@ from .common import (
     SeedOption,
     chosen_card,
     chosen_rungs,
+    chosen_scalar,
+    chosen_seed,
     err,
-    fresh_seed,
     out,
     print_json,
 )
@@ -53,8 +54,8 @@ def ladder(
     b: Annotated[Path | None, typer.Option("--b", metavar="FILE", help="B, likewise.")] = None,
     c: Annotated[Path | None, typer.Option("--c", metavar="FILE", help="C, likewise; read when beta is not 0.")] = None,
     cast: Annotated[bool, typer.Option("--cast", help="Round files of other real types to fp32.")] = False,
-    alpha: Annotated[float, typer.Option("--alpha", help="alpha in alpha * A @ B + beta * C.")] = 1.0,
-    beta: Annotated[float, typer.Option("--beta", help="beta, likewise.")] = 0.0,
+    alpha: Annotated[str, typer.Option("--alpha", metavar="X", help="alpha in alpha * A @ B + beta * C.")] = "1",
+    beta: Annotated[str, typer.Option("--beta", metavar="X", help="beta, likewise.")] = "0",
     seed: SeedOption = None,
     simulate: Annotated[bool, typer.Option("--simulate", help="Use the simulator even where there is a GPU.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the rungs and their ideas; run nothing.")] = False,
@@ -68,6 +69,7 @@ def ladder(
 
     Exits with 1 if a rung is wrong.
 
+    \b
     Example: rungemm ladder --rungs naive-shared_tile --shape 256x256x256 --gpu rtx4090
     """
     kernels = chosen_rungs(rungs)
@@ -75,7 +77,8 @@ def ladder(
     if list_:
         return _list(kernels, card, as_json)
     device = here and not simulate and _usable(as_json)
-    task = _task(shape, (a, b, c), cast, alpha, beta, seed, MEASURED_SHAPE if device else SIMULATED_SHAPE)
+    scalars = chosen_scalar("alpha", alpha), chosen_scalar("beta", beta)
+    task = _task(shape, (a, b, c), cast, scalars, chosen_seed(seed), MEASURED_SHAPE if device else SIMULATED_SHAPE)
     records = _climb(kernels, task, card, device, as_json)
     if as_json:
         print_json([record.to_dict() for record in records])
@@ -121,27 +124,22 @@ def _task(
     shape: str | None,
     files: tuple[Path | None, Path | None, Path | None],
     cast: bool,
-    alpha: float,
-    beta: float,
-    seed: int | None,
+    scalars: tuple[float, float],
+    seed: int,
     default: tuple[int, int, int],
 ) -> Task:
     """The operands: from files if given, else random ones of the shape."""
-    import math
-
     import numpy as np
 
     from ..inputs import InputError, parse_shape, random_matrix, read_matrix
     from ..ladder import Task
 
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if not math.isfinite(value) or abs(value) > 3e38:
-            raise InputError(f"--{name} is {value}: give a finite number that fp32 holds")
+    alpha, beta = scalars
     a, b, c = files
     if a is None and b is None and c is None:
         m, n, k = parse_shape(shape) if shape is not None else default
         _fits(m, n, k)
-        return Task.random(m, n, k, alpha=alpha, beta=beta, seed=fresh_seed(seed))
+        return Task.random(m, n, k, alpha=alpha, beta=beta, seed=seed)
     if shape is not None:
         raise InputError("--shape and --a, --b, --c exclude each other: the files have their shapes; leave one out")
     for name, path in (("A", a), ("B", b)):
@@ -155,7 +153,7 @@ def _task(
     if matrix_a.shape[1] == matrix_b.shape[0]:
         _fits(matrix_a.shape[0], matrix_b.shape[1], matrix_a.shape[1])
     if matrix_c is None and beta != 0:
-        rng = np.random.default_rng(fresh_seed(seed))
+        rng = np.random.default_rng(seed)
         matrix_c = random_matrix(rng, matrix_a.shape[0], matrix_b.shape[1])
     return Task(matrix_a, matrix_b, matrix_c if beta != 0 else None, alpha, beta)
 

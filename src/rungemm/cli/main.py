@@ -13,7 +13,7 @@ import typer
 from .. import __version__
 from ..errors import UserError
 
-COMMANDS = ("ladder", "check", "explain", "doctor")
+COMMANDS = ("ladder", "check", "doctor")
 """The commands in the order that --help lists them: each a module of this package with a function of its name."""
 
 app = typer.Typer(
@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(str(error))
     except _ClickError as error:
         message = getattr(error, "format_message", error.__str__)()
-        return _refuse(message) if message else 2  # no message: help was printed instead
+        # No message: help was printed instead.
+        return _refuse(f"{message.rstrip('.')}; see rungemm --help") if message else 2
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "rungemm":
             raise

@@ -33,7 +33,9 @@ class Outcome:
 class Runner(Protocol):
     """Runs one rung on the task's operands."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What records say of it."""
 
     def run(self, posed: Posed, task: Task) -> Outcome:
         """Run it and compare D with float64; a fault of the kernel is an outcome, not an exception."""
