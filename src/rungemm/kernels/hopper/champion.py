@@ -30,11 +30,13 @@ class HopperConfig(TileConfig):
     Attributes:
         stages: K steps in the ring.
         group: rows of tiles walked together.
-        consumers: partitions that multiply, each of ``num_warps`` warps and an equal share of the tile's rows.
+        schedule: who multiplies: ``num_warps`` warps "together"; two such partitions, "halves" of each tile's rows; or
+            two partitions taking whole tiles by "turns" (ping-pong).
         part_n: columns of D staged at once on their way out.
         buffers: such parts in shared memory, by turns.
         swap: B takes wgmma's M and A its N.
-        splits: parts of K that different programs compute.
+        stream: the tiles beyond the last full wave are shared by all programs, along K.
+        programs: programs in the grid; 0 for one per SM, or one per tile if those are fewer and nothing is shared.
         promote: K steps that the tensor cores add up before a rounded fp32 addition; 0 for all.
     """
 
@@ -44,12 +46,23 @@ class HopperConfig(TileConfig):
     num_warps: int = 8
     stages: int = 4
     group: int = 8
-    consumers: int = 1
+    schedule: str = "together"
     part_n: int = 64
     buffers: int = 2
     swap: bool = False
-    splits: int = 1
+    stream: bool = False
+    programs: int = 0
     promote: int = 0
+
+    @property
+    def owners(self) -> int:
+        """Partitions that multiply."""
+        return 1 if self.schedule == "together" else 2
+
+    @property
+    def part_m(self) -> int:
+        """Rows of a tile that one of them takes."""
+        return self.tile_m // 2 if self.schedule == "halves" else self.tile_m
 
 
 @dataclass(frozen=True)
@@ -110,14 +123,14 @@ class ChampionHopper(Kernel[HopperConfig]):
             return f"{self.name} has nothing to multiply (K is {problem.k}, alpha {problem.alpha}): scale C instead"
         if problem.d.dtype not in self.dtypes:
             return f"D is {problem.d.dtype}; {self.name} writes fp16, bf16 or fp32"
-        for name in ("tile_m", "tile_n", "tile_k", "stages", "group", "part_n", "buffers", "splits"):
+        for name in ("tile_m", "tile_n", "tile_k", "stages", "group", "part_n", "buffers"):
             value = getattr(config, name)
             power_of_two = value >= 1 and not value & (value - 1)
             if not power_of_two and (value < 1 or name.startswith(("tile", "part"))):
                 return f"{name} is {value}: it must be a power of two, or for counts at least 1"
-        if config.consumers not in (1, 2):
-            return f"consumers is {config.consumers}: 1 or 2 partitions can multiply"
-        rows = config.tile_m // config.consumers
+        if config.schedule not in ("together", "halves", "turns"):
+            return f"schedule is {config.schedule!r}: 'together', 'halves' or 'turns'"
+        rows = config.part_m
         if config.num_warps % 4 or rows % (16 * config.num_warps):
             return f"{config.num_warps} warps cannot share {rows} rows: wgmma gives each warp 16 rows, 4 warps together"
         if not 8 <= config.tile_n <= 256:
@@ -132,12 +145,9 @@ class ChampionHopper(Kernel[HopperConfig]):
         accumulators = rows * config.tile_n // (32 * config.num_warps) * (2 if config.promote else 1)
         if accumulators > 192:
             return f"{accumulators} accumulator registers a thread: 192 at most leave room for the rest"
-        units = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n) * config.splits
-        if units > INT32_MAX // 2:
-            return f"{units} units of work: at most {INT32_MAX // 2}"
-        scratch = self.partial_elements(problem, config)
-        if scratch > INT32_MAX:
-            return f"{config.splits} splits need {scratch} elements of scratch: at most {INT32_MAX}"
+        tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k) * 3
+        if tiles > INT32_MAX // 2 or gpu.sms * steps > INT32_MAX:
+            return f"{tiles} tiles of {steps} steps: beyond this kernel's 32-bit counters"
         shared = self.shared_bytes(problem, config)
         if shared > gpu.shared_per_block:
             return f"needs {shared} bytes of shared memory; {gpu.title} gives a block {gpu.shared_per_block}"
@@ -145,14 +155,19 @@ class ChampionHopper(Kernel[HopperConfig]):
 
     def shared_bytes(self, problem: Problem, config: HopperConfig) -> int:
         stage = (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
-        staging = config.buffers * config.tile_m * config.part_n * problem.d.dtype.bytes
+        staging = config.owners * config.buffers * config.part_m * config.part_n * problem.d.dtype.bytes
         # The barriers, and what warp specialisation keeps for itself (compiled: 180 bytes with 4 stages).
         return config.stages * (stage + 16) + staging + 256
 
-    def partial_elements(self, problem: Problem, config: HopperConfig) -> int:
+    def tiles(self, problem: Problem, config: HopperConfig) -> int:
         m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
-        tiles = cdiv(m, config.tile_m) * cdiv(n, config.tile_n)
-        return tiles * config.splits * config.tile_m * config.tile_n if config.splits > 1 else 1
+        return cdiv(m, config.tile_m) * cdiv(n, config.tile_n)
+
+    def programs(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> int:
+        """Programs in the grid: all run at once, for a program may wait for nobody but counts on everybody."""
+        programs = min(config.programs or gpu.sms, gpu.sms)
+        tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k)
+        return min(programs, tiles * steps if config.stream else tiles)
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[HopperConfig]:
         wide = 128 // problem.a.dtype.bytes
@@ -160,38 +175,40 @@ class ChampionHopper(Kernel[HopperConfig]):
 
     def build(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> LaunchPlan:
         setup = self.set_up(problem, config)
-        turned = setup.problem
-        tiles = cdiv(turned.m, config.tile_m) * cdiv(turned.n, config.tile_n)
-        arguments, constants = self.arguments(setup, config)
-        grid = (min(gpu.sms, tiles * config.splits), 1, 1)
-        launch = Launch(champion_hopper_kernel, grid, arguments, constants, config.num_warps)
+        programs = self.programs(problem, config, gpu)
+        left_over = self.tiles(problem, config) % programs
+        # With whole waves of tiles there is nothing to share.
+        stream = config.stream and left_over > 0
+        arguments, constants = self.arguments(setup, config, stream)
+        launch = Launch(champion_hopper_kernel, (programs, 1, 1), arguments, constants, config.num_warps)
         workspaces: tuple[Workspace, ...] = tuple(copy.workspace for copy in setup.copies)
-        if config.splits > 1:
+        if stream:
+            parts = 2 * programs * config.tile_m * config.tile_n
+            counters = left_over * config.owners
             workspaces += (
-                Workspace("partials", FP32, self.partial_elements(problem, config)),
-                Workspace("counters", INT32, tiles * config.consumers, zeroed=True, restored=True),
+                Workspace("partials", FP32, parts),
+                Workspace("counters", INT32, counters, zeroed=True, restored=True),
             )
         return LaunchPlan(self.name, (*(copy.launch() for copy in setup.copies), launch), workspaces)
 
     def arguments(
-        self, setup: Setup, config: HopperConfig
+        self, setup: Setup, config: HopperConfig, stream: bool
     ) -> tuple[tuple[tuple[str, Argument], ...], tuple[tuple[str, Any], ...]]:
         """The launch's arguments and constants."""
         problem = setup.problem
         d, c = problem.d, problem.c if problem.reads_c and problem.c is not None else problem.d
         tf32 = problem.a.dtype == FP32
-        part_m = config.tile_m // config.consumers
+        part_m = config.part_m
         d_columns = setup.d.columns if setup.d else d.is_col_major
         staging = (config.part_n, part_m) if d_columns else (part_m, config.part_n)
         aligned = d.alignment >= 16 and (d.col_stride if d_columns else d.row_stride) * d.dtype.bytes % 16 == 0
-        split = config.splits > 1
         arguments: tuple[tuple[str, Argument], ...] = (
             ("a", setup.a.descriptor((config.tile_m, config.tile_k), tf32)),
             ("b", setup.b.descriptor((config.tile_k, config.tile_n), tf32)),
             ("c", Pointer("C" if problem.reads_c else "D", c.dtype, c.alignment)),
             ("d", setup.d.descriptor((part_m, config.part_n)) if setup.d else Pointer("D", d.dtype, d.alignment)),
-            ("partials", Pointer("partials", FP32) if split else Pointer("D", d.dtype, d.alignment)),
-            ("counters", Pointer("counters", INT32) if split else Pointer("D", d.dtype, d.alignment)),
+            ("partials", Pointer("partials", FP32) if stream else Pointer("D", d.dtype, d.alignment)),
+            ("counters", Pointer("counters", INT32) if stream else Pointer("D", d.dtype, d.alignment)),
             *strides_of("c", c),
             *strides_of("d", d),
             ("M", Scalar.index(problem.m)),
@@ -205,9 +222,10 @@ class ChampionHopper(Kernel[HopperConfig]):
             ("TILE_N", config.tile_n),
             ("TILE_K", config.tile_k),
             ("GROUP", config.group),
-            ("SPLITS", config.splits),
+            ("STREAM", stream),
             ("STAGES", config.stages),
-            ("CONSUMERS", config.consumers),
+            ("OWNERS", config.owners),
+            ("TURNS", config.schedule == "turns"),
             ("NUM_WARPS", config.num_warps),
             ("PROMOTE", config.promote),
             ("INSTRUCTION_K", 32 // problem.a.dtype.bytes),

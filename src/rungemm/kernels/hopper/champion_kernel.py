@@ -1,7 +1,9 @@
 """The champion's device code: every idea of the Hopper ladder in one persistent, warp-specialised kernel.
 
-One warp loads with TMA, one or two partitions multiply with wgmma. A unit of work is a tile of D, or, with SPLITS, a
-part of a tile's K range; programs walk the units a grid apart.
+One warp loads with TMA, one or two partitions multiply with wgmma. A program's work is a list of pieces
+(:func:`piece`): whole tiles of D and, with STREAM, a share of the K steps of the tiles that are left over when the
+programs have taken the same number each (stream K: Osama et al., 2023). Two multiplying partitions take halves of each
+tile's rows, or, with TURNS, whole pieces by turns, so that one finishes its tile while the other multiplies.
 """
 
 from __future__ import annotations
@@ -16,23 +18,77 @@ from ...compat import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from .pieces import advance, init_ring, load_stage, matrix_view, steps_of, store_through_shared, tile_at
+from .pieces import advance, init_ring, load_stage, matrix_view, store_through_shared, tile_at
 
 
 @jit
-def load_units(
+def pieces_of_program(tiles, STREAM: constexpr):
+    """How many pieces this program has; with STREAM the last may be empty."""
+    program = gl.program_id(0)
+    programs = gl.num_programs(0)
+    if STREAM:
+        count = tiles // programs + 2
+    else:
+        count = (tiles - program + programs - 1) // programs
+    return count
+
+
+@jit
+def piece(index, tiles, steps, STREAM: constexpr):
+    """This program's ``index``-th piece: the tile, and the first and last (exclusive) of the tile's K steps.
+
+    With STREAM, the tiles beyond the last full wave are one long row of K steps, cut into equal runs, a run a program.
+    There are fewer such tiles than programs, so a run is shorter than a tile and touches two at most.
+    """
+    program = gl.program_id(0)
+    programs = gl.num_programs(0)
+    tile = index * programs + program
+    first = 0
+    last = steps
+    if STREAM:
+        waves = tiles // programs
+        if index >= waves:
+            row = (tiles - waves * programs) * steps
+            begin = run_begin(program, programs, row)
+            end = run_begin(program + 1, programs, row)
+            border = min(end, (begin // steps + 1) * steps)
+            start = gl.where(index == waves, begin, border)
+            stop = gl.where(index == waves, border, end)
+            tile = waves * programs + start // steps
+            first = start % steps
+            last = first + stop - start
+    return tile, first, last
+
+
+@jit
+def run_begin(program, programs, row):
+    """Where a program's run begins when ``row`` steps are shared out: the first ones get the odd steps, one each."""
+    return row // programs * program + min(program, row % programs)
+
+
+@jit
+def run_of(step, programs, row):
+    """The program whose run has this step: :func:`run_begin`'s inverse."""
+    each = row // programs
+    odd = row % programs
+    longer = odd * (each + 1)
+    return gl.where(step < longer, step // (each + 1), odd + (step - longer) // max(each, 1))
+
+
+@jit
+def load_pieces(
     a, b, a_ring, b_ring, full, empty, M, N, K,
-    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, SPLITS: constexpr,
+    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr,
     A_COLUMNS: constexpr, B_COLUMNS: constexpr,
 ):  # fmt: skip
     """The loader's partition: keeps every free stage of the ring filled, across the borders of tiles."""
     STAGES: constexpr = full.shape[0]
-    units = gl.cdiv(M, TILE_M) * gl.cdiv(N, TILE_N) * SPLITS
+    tiles = gl.cdiv(M, TILE_M) * gl.cdiv(N, TILE_N)
     slot = 0
     phase = 1  # a fresh mbarrier passes a wait for the phase before its first: all stages start empty
-    for unit in range(gl.program_id(0), units, gl.num_programs(0)):
-        tile_m, tile_n = tile_at(unit // SPLITS, M, N, TILE_M, TILE_N, GROUP)
-        first, last = steps_of(unit % SPLITS, K, TILE_K, SPLITS)
+    for index in range(pieces_of_program(tiles, STREAM)):
+        tile, first, last = piece(index, tiles, gl.cdiv(K, TILE_K), STREAM)
+        tile_m, tile_n = tile_at(tile, M, N, TILE_M, TILE_N, GROUP)
         for step in range(first, last):
             mbarrier.wait(empty.index(slot), phase)
             load_stage(
@@ -115,48 +171,73 @@ def multiply_promoted(
 
 
 @jit
-def add_up_splits(acc, index, split, partials, counters, SPLITS: constexpr, LAYOUT: constexpr):
-    """Leaves this program's part in memory; the last of the SPLITS to arrive adds all up, in order of K.
-
-    The order of the additions does not depend on who is last, so the result is the same bits in every run.
-    Returns the sum, and whether this program has it.
-    """
-    ROWS: constexpr = acc.shape[0]
-    COLS: constexpr = acc.shape[1]
-    rows = gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))[:, None]
-    cols = gl.arange(0, COLS, gl.SliceLayout(0, LAYOUT))[None, :]
-    base = partials + index * (SPLITS * ROWS * COLS)
-    offsets = rows * COLS + cols
-    gl.store(base + split * (ROWS * COLS) + offsets, acc)
-    barrier()
-    arrived = gl.atomic_add(counters + index, 1, sem="acq_rel")
-    last = arrived == SPLITS - 1
-    if last:
-        acc = gl.load(base + offsets, cache_modifier=".cg")
-        for other in gl.static_range(1, SPLITS):
-            acc += gl.load(base + other * (ROWS * COLS) + offsets, cache_modifier=".cg")
-        gl.store(counters + index, 0)
-    return acc, last
+def skip(slot, phase, steps, STAGES: constexpr):
+    """Slot and parity after ``steps`` more stages, which another partition takes."""
+    ahead = slot + steps
+    return ahead % STAGES, phase ^ (ahead // STAGES & 1)
 
 
 @jit
-def multiply_units(
-    PART: constexpr, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
+def add_up_runs(
+    acc, tile, first, tiles, steps, partials, counters, OWNER: constexpr, OWNERS: constexpr, LAYOUT: constexpr
+):
+    """Leaves this run's part of a tile in memory; the last to arrive of the tile's runs adds all up, in order of K.
+
+    The order of the additions does not depend on who is last, so the result is the same bits in every run.
+    Returns the sum, and whether this program has it. A program leaves at most two parts: one of a tile that an earlier
+    program began, one of a tile that a later one ends.
+    """
+    ROWS: constexpr = acc.shape[0]
+    COLS: constexpr = acc.shape[1]
+    program = gl.program_id(0)
+    programs = gl.num_programs(0)
+    waves = tiles // programs
+    row = (tiles - waves * programs) * steps
+    shared_tile = tile - waves * programs
+    from_program = run_of(shared_tile * steps, programs, row)
+    to_program = run_of(shared_tile * steps + steps - 1, programs, row)
+    rows = gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))[:, None]
+    cols = gl.arange(0, COLS, gl.SliceLayout(0, LAYOUT))[None, :]
+    offsets = rows * COLS + cols
+    part = partials + OWNER * (ROWS * COLS)
+    place = gl.where(first == 0, 2 * program + 1, 2 * program)
+    gl.store(part + place * (OWNERS * ROWS * COLS) + offsets, acc)
+    barrier()
+    counter = counters + shared_tile * OWNERS + OWNER
+    mine = gl.atomic_add(counter, 1, sem="acq_rel") == to_program - from_program
+    if mine:
+        acc = gl.load(part + (2 * from_program + 1) * (OWNERS * ROWS * COLS) + offsets, cache_modifier=".cg")
+        for other in range(from_program + 1, to_program + 1):
+            acc += gl.load(part + 2 * other * (OWNERS * ROWS * COLS) + offsets, cache_modifier=".cg")
+        gl.store(counter, 0)
+    return acc, mine
+
+
+@jit
+def multiply_pieces(
+    OWNER: constexpr, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
     c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, SPLITS: constexpr,
-    CONSUMERS: constexpr, NUM_WARPS: constexpr, PROMOTE: constexpr, INSTRUCTION_K: constexpr,
+    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr,
+    OWNERS: constexpr, TURNS: constexpr, NUM_WARPS: constexpr, PROMOTE: constexpr, INSTRUCTION_K: constexpr,
     A_COLUMNS: constexpr, B_COLUMNS: constexpr, A_IN_REGISTERS: constexpr,
     READ_C: constexpr, D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr,
 ):  # fmt: skip
-    """A multiplier's partition: its PART of each tile's rows, multiplied, finished and stored."""
-    PART_M: constexpr = TILE_M // CONSUMERS
+    """A multiplier's partition: its share of the program's pieces, multiplied, finished and stored."""
+    STAGES: constexpr = full.shape[0]
+    PART_M: constexpr = TILE_M if TURNS else TILE_M // OWNERS
+    PART: constexpr = 0 if TURNS else OWNER
     LAYOUT: constexpr = gl.NVMMADistributedLayout([3, 0], [NUM_WARPS, 1], [16, TILE_N, INSTRUCTION_K])
-    units = gl.cdiv(M, TILE_M) * gl.cdiv(N, TILE_N) * SPLITS
+    tiles = gl.cdiv(M, TILE_M) * gl.cdiv(N, TILE_N)
+    steps = gl.cdiv(K, TILE_K)
     slot = 0
     phase = 0
-    for unit in range(gl.program_id(0), units, gl.num_programs(0)):
-        tile_m, tile_n = tile_at(unit // SPLITS, M, N, TILE_M, TILE_N, GROUP)
-        first, last = steps_of(unit % SPLITS, K, TILE_K, SPLITS)
+    for index in range(OWNER if TURNS else 0, pieces_of_program(tiles, STREAM), OWNERS if TURNS else 1):
+        if TURNS:  # noqa: SIM102 - one is decided when compiling, the other when running
+            if index > 0:
+                _, first, last = piece(index - 1, tiles, steps, STREAM)
+                slot, phase = skip(slot, phase, last - first, STAGES)
+        tile, first, last = piece(index, tiles, steps, STREAM)
+        tile_m, tile_n = tile_at(tile, M, N, TILE_M, TILE_N, GROUP)
         acc = gl.zeros([PART_M, TILE_N], gl.float32, LAYOUT)
         if PROMOTE > 0:
             acc, slot, phase = multiply_promoted(
@@ -172,18 +253,21 @@ def multiply_units(
                 acc, last - first, slot, phase, a_ring, b_ring, full, empty, PART, A_COLUMNS, B_COLUMNS
             )
         row = tile_m * TILE_M + PART * PART_M
-        if SPLITS > 1:
-            index = unit // SPLITS * CONSUMERS + PART
-            acc, mine = add_up_splits(acc, index, unit % SPLITS, partials, counters, SPLITS, LAYOUT)
+        if STREAM:
+            mine = last - first == steps
+            if (last > first) & (last - first < steps):
+                acc, mine = add_up_runs(
+                    acc, tile, first, tiles, steps, partials, counters, PART, TILE_M // PART_M, LAYOUT
+                )
             if mine:
                 store_through_shared(
-                    acc, staging, PART, c, d, row, tile_n * TILE_N, c_row, c_col, d_row, d_col, M, N, alpha, beta,
-                    NUM_WARPS, CONSUMERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR,
+                    acc, staging, OWNER, c, d, row, tile_n * TILE_N, c_row, c_col, d_row, d_col, M, N, alpha, beta,
+                    NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR,
                 )  # fmt: skip
         else:
             store_through_shared(
-                acc, staging, PART, c, d, row, tile_n * TILE_N, c_row, c_col, d_row, d_col, M, N, alpha, beta,
-                NUM_WARPS, CONSUMERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR,
+                acc, staging, OWNER, c, d, row, tile_n * TILE_N, c_row, c_col, d_row, d_col, M, N, alpha, beta,
+                NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR,
             )  # fmt: skip
     if D_TMA:
         tma_store_wait(0)
@@ -192,29 +276,30 @@ def multiply_units(
 @jit
 def champion_hopper_kernel(
     a, b, c, d, partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, SPLITS: constexpr,
-    STAGES: constexpr, CONSUMERS: constexpr, NUM_WARPS: constexpr, PROMOTE: constexpr, INSTRUCTION_K: constexpr,
-    A_COLUMNS: constexpr, B_COLUMNS: constexpr, A_IN_REGISTERS: constexpr,
+    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr,
+    STAGES: constexpr, OWNERS: constexpr, TURNS: constexpr, NUM_WARPS: constexpr, PROMOTE: constexpr,
+    INSTRUCTION_K: constexpr, A_COLUMNS: constexpr, B_COLUMNS: constexpr, A_IN_REGISTERS: constexpr,
     READ_C: constexpr, D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr,
     BUFFERS: constexpr, STAGING: constexpr, STAGING_LAYOUT: constexpr, D_TYPE: constexpr,
     LOADER_REGISTERS: constexpr, MULTIPLIER_REGISTERS: constexpr,
 ):  # fmt: skip
     a_ring = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_type.shape, a.layout)  # noqa: RUF005
     b_ring = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_type.shape, b.layout)  # noqa: RUF005
-    staging = gl.allocate_shared_memory(D_TYPE, [CONSUMERS * BUFFERS] + STAGING, STAGING_LAYOUT)  # noqa: RUF005
+    staging = gl.allocate_shared_memory(D_TYPE, [OWNERS * BUFFERS] + STAGING, STAGING_LAYOUT)  # noqa: RUF005
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    init_ring(full, empty, CONSUMERS)
+    init_ring(full, empty, 1 if TURNS else OWNERS)
     # The argument lists are written out because a constexpr in a tuple that has a name becomes a run-time value.
-    if CONSUMERS == 1:
+    if OWNERS == 1:
         gl.warp_specialize(
             [
-                (multiply_units, (0, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
+                (multiply_pieces, (0, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
                                   c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-                                  TILE_M, TILE_N, TILE_K, GROUP, SPLITS, CONSUMERS, NUM_WARPS, PROMOTE, INSTRUCTION_K,
-                                  A_COLUMNS, B_COLUMNS, A_IN_REGISTERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
-                (load_units, (a, b, a_ring, b_ring, full, empty, M, N, K,
-                              TILE_M, TILE_N, TILE_K, GROUP, SPLITS, A_COLUMNS, B_COLUMNS)),
+                                  TILE_M, TILE_N, TILE_K, GROUP, STREAM, OWNERS, TURNS, NUM_WARPS,
+                                  PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
+                                  READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
+                (load_pieces, (a, b, a_ring, b_ring, full, empty, M, N, K,
+                              TILE_M, TILE_N, TILE_K, GROUP, STREAM, A_COLUMNS, B_COLUMNS)),
             ],
             [1],
             [LOADER_REGISTERS],
@@ -222,16 +307,18 @@ def champion_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (multiply_units, (0, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
+                (multiply_pieces, (0, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
                                   c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-                                  TILE_M, TILE_N, TILE_K, GROUP, SPLITS, CONSUMERS, NUM_WARPS, PROMOTE, INSTRUCTION_K,
-                                  A_COLUMNS, B_COLUMNS, A_IN_REGISTERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
-                (multiply_units, (1, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
+                                  TILE_M, TILE_N, TILE_K, GROUP, STREAM, OWNERS, TURNS, NUM_WARPS,
+                                  PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
+                                  READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
+                (multiply_pieces, (1, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
                                   c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-                                  TILE_M, TILE_N, TILE_K, GROUP, SPLITS, CONSUMERS, NUM_WARPS, PROMOTE, INSTRUCTION_K,
-                                  A_COLUMNS, B_COLUMNS, A_IN_REGISTERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
-                (load_units, (a, b, a_ring, b_ring, full, empty, M, N, K,
-                              TILE_M, TILE_N, TILE_K, GROUP, SPLITS, A_COLUMNS, B_COLUMNS)),
+                                  TILE_M, TILE_N, TILE_K, GROUP, STREAM, OWNERS, TURNS, NUM_WARPS,
+                                  PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
+                                  READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
+                (load_pieces, (a, b, a_ring, b_ring, full, empty, M, N, K,
+                              TILE_M, TILE_N, TILE_K, GROUP, STREAM, A_COLUMNS, B_COLUMNS)),
             ],
             [NUM_WARPS, 1],
             [MULTIPLIER_REGISTERS, LOADER_REGISTERS],

@@ -19,15 +19,6 @@ def tile_at(index, M, N, TILE_M: constexpr, TILE_N: constexpr, GROUP: constexpr)
 
 
 @jit
-def steps_of(split, K, TILE_K: constexpr, SPLITS: constexpr):
-    """The first and the last (exclusive) K step of one of SPLITS equal parts."""
-    steps = gl.cdiv(K, TILE_K)
-    each = gl.cdiv(steps, SPLITS)
-    first = split * each
-    return first, min(first + each, steps)
-
-
-@jit
 def advance(slot, phase, STAGES: constexpr):
     """The next slot of a ring, and the parity of its mbarrier: it flips each time round."""
     slot += 1
