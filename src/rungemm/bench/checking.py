@@ -15,7 +15,7 @@ from typing import Any
 from ..problem import Problem
 from ..verify import tolerance_for
 
-__all__ = ["Checked", "check_outputs"]
+__all__ = ["Checked", "Reference", "check_outputs"]
 
 _BLOCK_ELEMENTS = 1 << 25
 """Elements of a float64 block of D at a time: 256 MB."""
@@ -51,6 +51,40 @@ class Checked:
         return "" if self.ok else f"error {self.error:.2e} is over the tolerance {self.tolerance:.2e}"
 
 
+class Reference:
+    """The float64 product of one operand set, to hold any number of outputs against.
+
+    With ``keep`` its blocks stay in memory (8 bytes an element of D), for outputs that come one after another.
+    """
+
+    def __init__(self, problem: Problem, operands: dict[str, Any], out_dtype: Any, keep: bool = False) -> None:
+        self.problem, self.operands, self.out_dtype = problem, operands, out_dtype
+        self.size = sum(_size_for_random_signs(problem, operands, batch) for batch in range(problem.batch))
+        self._kept = list(self._blocks()) if keep else None
+
+    def _blocks(self) -> Iterator[tuple[int, slice, Any]]:
+        for batch in range(self.problem.batch):
+            for rows, expected in _reference_blocks(self.problem, self.operands, batch, self.out_dtype):
+                yield batch, rows, expected
+
+    def check(self, outputs: Mapping[str, Any]) -> dict[str, Checked]:
+        """Each output, by name, compared."""
+        import torch
+
+        sums = {name: torch.zeros(3, dtype=torch.float64, device=out.device) for name, out in outputs.items()}
+        for batch, rows, expected in self._blocks() if self._kept is None else self._kept:
+            for name, out in outputs.items():
+                sums[name] += _compare(_pick(out, batch, self.problem)[rows].double(), expected)
+        allowed, result = tolerance_for(self.problem), {}
+        for name, total in sums.items():
+            off, norm, wrong = total.tolist()
+            larger = max(norm, self.size) if math.isfinite(self.size) else norm
+            error = math.sqrt(off / norm) if norm > 0 else math.sqrt(off)
+            held = math.sqrt(off / larger) if larger > 0 else math.sqrt(off)
+            result[name] = Checked(error, int(wrong), allowed, held)
+        return result
+
+
 def check_outputs(
     problem: Problem, sets: Sequence[dict[str, Any]], outputs: Mapping[str, Sequence[Any | None]]
 ) -> dict[str, Checked]:
@@ -58,31 +92,20 @@ def check_outputs(
 
     ``None`` stands for a set that the contender was never timed on. A contender with no set at all fails.
     """
-    import torch
-
-    worst: dict[str, list[float]] = {name: [0.0, 0, 0.0] for name in outputs}
-    for name, tensors in outputs.items():
-        if all(tensor is None for tensor in tensors):
-            worst[name] = [math.inf, 0, math.inf]
+    worst: dict[str, Checked] = {}
     for index, operands in enumerate(sets):
         here: dict[str, Any] = {name: tensors[index] for name, tensors in outputs.items() if tensors[index] is not None}
         if not here:
             continue
-        sums = {name: torch.zeros(3, dtype=torch.float64, device=out.device) for name, out in here.items()}
-        size = 0.0
-        for batch in range(problem.batch):
-            size += _size_for_random_signs(problem, operands, batch)
-            for rows, expected in _reference_blocks(problem, operands, batch, next(iter(here.values())).dtype):
-                for name, out in here.items():
-                    sums[name] += _compare(_pick(out, batch, problem)[rows].double(), expected)
-        for name, total in sums.items():
-            off, norm, wrong = total.tolist()
-            error = math.sqrt(off / norm) if norm > 0 else math.sqrt(off)
-            larger = max(norm, size) if math.isfinite(size) else norm
-            held = math.sqrt(off / larger) if larger > 0 else math.sqrt(off)
-            worst[name] = [max(worst[name][0], error), worst[name][1] + int(wrong), max(worst[name][2], held)]
-    allowed = tolerance_for(problem)
-    return {name: Checked(error, int(wrong), allowed, held) for name, (error, wrong, held) in worst.items()}
+        out_dtype = next(iter(here.values())).dtype
+        for name, found in Reference(problem, operands, out_dtype).check(here).items():
+            before = worst.get(name, Checked(0.0, 0, found.tolerance, 0.0))
+            worst[name] = Checked(
+                max(before.error, found.error), before.mismatched + found.mismatched, found.tolerance,
+                max(before.held, found.held),
+            )  # fmt: skip
+    never = Checked(math.inf, 0, tolerance_for(problem), math.inf)
+    return {name: worst.get(name, never) for name in outputs}
 
 
 def _reference_blocks(
