@@ -1,103 +1,137 @@
-"""Right is told from wrong: what passes must be a correctly rounded product, and each kind of mistake must fail."""
+"""The judge is judged: right results pass, and each way of being wrong is seen."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from rungemm.operands import matrix_of, problem_of_arrays
-from rungemm.problem import ProblemError
-from rungemm.verify import reference, verify
+from rungemm.dtypes import BF16, FP16, FP32, INT8, INT32
+from rungemm.problem import Problem
+from rungemm.verify import reference, tolerance_for, verify
 
 
-def product(rng, m, n, k, alpha=1.0, beta=0.0):
-    """A problem, its operands, and D as an fp32 GEMM would write it."""
-    a, b = rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((k, n), dtype=np.float32)
-    c, d = rng.standard_normal((m, n), dtype=np.float32), np.empty((m, n), np.float32)
-    for row in range(k):  # one product after the other, in fp32: the rounding that a kernel has
-        d[...] = (d if row else 0) + a[:, row : row + 1] * b[row]
-    d[...] = np.float32(alpha) * d + np.float32(beta) * c
-    return problem_of_arrays(a, b, c, d, alpha=alpha, beta=beta), {"A": a, "B": b, "C": c, "D": d}
+def operands_for(problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def matrix(rows: int, cols: int, dtype: np.dtype) -> np.ndarray:
+        return rng.standard_normal((rows, cols)).astype(np.float32).astype(dtype)
+
+    operands = {"A": matrix(problem.m, problem.k, problem.a.dtype.numpy)}
+    operands["B"] = matrix(problem.k, problem.n, problem.b.dtype.numpy)
+    operands["C"] = matrix(problem.m, problem.n, problem.d.dtype.numpy)
+    operands["D"] = np.full((problem.m, problem.n), np.nan, problem.d.dtype.numpy)
+    return operands
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 5, 3), (64, 48, 300), (1, 1, 4000)])
-def test_an_fp32_product_passes(rng, shape):
-    problem, operands = product(rng, *shape, alpha=1.5, beta=-0.5)
+def fp32_product(problem: Problem, operands: dict[str, np.ndarray]) -> np.ndarray:
+    """What an honest fp32 kernel gives: a sum of rounded products, one k at a time."""
+    acc = np.zeros((problem.m, problem.n), np.float32)
+    a, b = operands["A"].astype(np.float32), operands["B"].astype(np.float32)
+    for k in range(problem.effective_k):
+        acc += a[:, k : k + 1] * b[k : k + 1]
+    out = np.float32(problem.effective_alpha) * acc
+    if problem.reads_c:
+        out += np.float32(problem.beta) * operands["C"].astype(np.float32)
+    return out.astype(problem.d.dtype.numpy)
+
+
+def to_tf32(x: np.ndarray, nearest: bool) -> np.ndarray:
+    bits = x.view(np.uint32).astype(np.uint64)
+    if nearest:
+        bits = bits + 0xFFF + ((bits >> 13) & 1)
+    return (bits & 0xFFFFE000).astype(np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize("dtype", [FP32, FP16, BF16], ids=str)
+@pytest.mark.parametrize(
+    ("m", "n", "k", "alpha", "beta"),
+    [(1, 1, 1, 1, 0), (1, 1, 500, 1, 0), (33, 17, 65, -0.5, 2), (64, 64, 512, 1, 0), (5, 6, 0, 1, 0.5), (7, 8, 9, 0, 1)],
+)
+def test_an_honest_result_passes(dtype, m, n, k, alpha, beta, rng) -> None:
+    problem = Problem.dense(m, n, k, dtype=dtype, alpha=alpha, beta=beta)
+    operands = operands_for(problem, rng)
+    if beta == 0:
+        operands["C"][:] = np.nan
+    if alpha == 0:
+        operands["A"][:] = np.nan
+    operands["D"] = fp32_product(problem, operands)
     verdict = verify(problem, operands)
-    assert verdict.correct, verdict.why
+    assert verdict.correct, verdict
+    assert verdict.misplaced == 0 and verdict.why == ""
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_one_stray_nan_or_inf_fails(rng, value):
-    problem, operands = product(rng, 20, 30, 10)
-    operands["D"][3, 4] = value
+def test_an_output_that_was_never_written_fails(rng) -> None:
+    problem = Problem.dense(20, 30, 40)
+    operands = operands_for(problem, rng)
     verdict = verify(problem, operands)
-    assert not verdict.correct and verdict.misplaced == 1 and "D[3, 4]" in verdict.why
+    assert not verdict.correct and verdict.misplaced == 600
+    assert "600 of 600 elements" in verdict.why and "D[0, 0] = nan" in verdict.why
 
 
-def test_nan_and_inf_where_they_belong_pass_and_elsewhere_fail(rng):
-    problem, operands = product(rng, 20, 30, 10)
-    operands["A"][3, 4], operands["B"][2, 7] = np.nan, np.inf
-    with np.errstate(all="ignore"):
-        operands["D"][...] = reference(problem, operands)
-    assert np.isnan(operands["D"][3]).all() and np.isinf(operands["D"][0, 7])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, 100.0])
+def test_one_wrong_element_in_many_fails(value, rng) -> None:
+    problem = Problem.dense(64, 64, 16)
+    operands = operands_for(problem, rng)
+    operands["D"] = fp32_product(problem, operands)
+    row, col = np.unravel_index(np.abs(operands["D"]).argmax(), (64, 64))
+    operands["D"][row, col] = value
+    verdict = verify(problem, operands)
+    assert not verdict.correct and f"D[{row}, {col}]" in verdict.why and "\n" not in verdict.why
+
+
+def test_nan_and_inf_in_their_places_pass_and_a_wrong_sign_fails(rng) -> None:
+    problem = Problem.dense(8, 9, 10)
+    operands = operands_for(problem, rng)
+    operands["A"][2, 3] = np.nan
+    operands["A"][5, 4] = np.inf
+    with np.errstate(invalid="ignore"):
+        operands["D"] = fp32_product(problem, operands)
     assert verify(problem, operands).correct
-    operands["D"][0, 7] *= -1  # the wrong infinity
-    assert verify(problem, operands).misplaced == 1
-
-
-def test_an_element_never_written_fails(rng):
-    problem, operands = product(rng, 20, 30, 10)
-    operands["D"][...] = np.nan
-    assert verify(problem, operands).misplaced == 600
-
-
-def test_one_product_left_out_of_one_element_fails(rng):
-    problem, operands = product(rng, 16, 16, 64)
-    operands["D"][5, 6] -= 2.0
-    verdict = verify(problem, operands)
-    assert not verdict.correct and "D[5, 6]" in verdict.why
-
-
-def test_precision_of_half_fails(rng):
-    """Operands rounded to fp16 are no fp32 product."""
-    problem, operands = product(rng, 64, 64, 64)
-    operands["D"][...] = operands["A"].astype(np.float16).astype(np.float32) @ operands["B"]
+    operands["D"][5] *= -1
     assert not verify(problem, operands).correct
 
 
-def test_blas_rules_for_zero_scalars(rng):
-    problem, operands = product(rng, 4, 5, 6, alpha=0.0, beta=0.0)
-    operands["A"][...] = operands["B"][...] = operands["C"][...] = np.nan
-    assert (reference(problem, operands) == 0).all()
-    operands["D"][...] = 0
-    assert verify(problem, operands).correct
+def test_a_finite_value_where_nan_belongs_fails(rng) -> None:
+    problem = Problem.dense(8, 9, 10)
+    operands = operands_for(problem, rng)
+    operands["D"] = fp32_product(problem, operands)
+    operands["A"][2, 3] = np.nan
+    assert verify(problem, operands).misplaced == 9
 
 
-def test_overflow_is_an_infinity(rng):
-    problem, operands = product(rng, 4, 5, 2)
-    operands["A"][...] = operands["B"][...] = 1e30
-    operands["D"][...] = np.inf
-    assert verify(problem, operands).correct
+def test_fp16_overflow_must_be_infinite() -> None:
+    problem = Problem.dense(1, 1, 4, dtype=FP16)
+    operands = {"A": np.full((1, 4), 200, np.float16), "B": np.full((4, 1), 200, np.float16)}
+    assert verify(problem, operands, np.array([[np.inf]], np.float16)).correct
+    assert not verify(problem, operands, np.array([[65504]], np.float16)).correct
 
 
-def test_matrix_of_any_strides():
-    x = np.zeros((20, 30), np.float32)
-    for view, strides in (
-        (x, (30, 1)), (x.T, (1, 30)), (x[::2, ::3], (60, 3)), (x[::-1], (-30, 1)),
-        (np.broadcast_to(x[0], (9, 30)), (0, 1)),
-    ):  # fmt: skip
-        matrix = matrix_of("A", view)
-        assert (matrix.rows, matrix.cols) == view.shape
-        assert (matrix.row_stride, matrix.col_stride) == strides
-    assert [matrix_of("A", x[:, i:]).alignment for i in range(1, 5)] == [4, 8, 4, 16]
+def test_tf32_rounded_passes_and_cut_off_fails(rng) -> None:
+    problem = Problem.dense(96, 96, 128, precision="tf32")
+    operands = operands_for(problem, rng)
+    errors = {}
+    for nearest in (True, False):
+        a, b = (to_tf32(operands[role], nearest).astype(np.float64) for role in ("A", "B"))
+        verdict = verify(problem, operands, (a @ b).astype(np.float32))
+        errors[nearest] = verdict.error
+        assert verdict.correct is nearest, verdict
+    assert errors[True] == pytest.approx(2.94e-4, rel=0.1) and errors[False] > 6.5e-4
 
 
-def test_what_is_no_matrix_is_refused():
-    for bad, says in (
-        (np.zeros(3, np.float32), "1-D"),
-        (np.zeros((2, 2), complex), "complex128"),
-        (np.zeros(4, "f4,u1")["f0"].reshape(2, 2), "strides"),
-    ):
-        with pytest.raises(ProblemError, match=says):
-            matrix_of("A", bad)
+def test_an_error_of_a_few_roundings_too_many_fails(rng) -> None:
+    problem = Problem.dense(64, 64, 64)
+    operands = operands_for(problem, rng)
+    exact = reference(problem, operands)
+    noise = rng.standard_normal(exact.shape)
+    assert verify(problem, operands, (exact * (1 + 1e-7 * noise)).astype(np.float32)).correct
+    assert not verify(problem, operands, (exact * (1 + 1e-5 * noise)).astype(np.float32)).correct
+    # fp16 accumulation, or an operand rounded to bf16, is far outside.
+    rough = operands["A"].astype(BF16.numpy).astype(np.float64) @ operands["B"].astype(np.float64)
+    assert not verify(problem, operands, rough.astype(np.float32)).correct
+
+
+def test_integers_must_be_exact(rng) -> None:
+    problem = Problem.dense(9, 9, 50, dtype=INT8, out_dtype=INT32)
+    operands = {r: rng.integers(-128, 128, s).astype(np.int8) for r, s in (("A", (9, 50)), ("B", (50, 9)))}
+    exact = operands["A"].astype(np.int32) @ operands["B"].astype(np.int32)
+    assert tolerance_for(problem) == 0 and verify(problem, operands, exact).correct
+    exact[4, 4] += 1
+    assert not verify(problem, operands, exact).correct
