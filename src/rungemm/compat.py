@@ -20,6 +20,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 from triton.experimental.gluon.language.nvidia.ampere import async_copy as _async_copy
+from triton.experimental.gluon.language.nvidia.ampere import mbarrier as _ampere_mbarrier
 from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
@@ -37,6 +38,7 @@ __all__ = [
     "GluonASTSource",
     "JITCallable",
     "aggregate",
+    "aggregate_source",
     "async_copy_commit",
     "async_copy_load",
     "async_copy_mbarrier_arrive",
@@ -49,10 +51,16 @@ __all__ = [
     "fence_async_shared",
     "gl",
     "gluon",
+    "gluon_builtins",
+    "is_aggregate",
+    "is_builtin",
+    "is_constexpr_function",
+    "is_jit",
     "jit",
     "mbarrier",
     "mma_v2",
     "padded_shared_layout",
+    "pinned_fma",
     "tma",
     "tma_load",
     "tma_store",
@@ -131,3 +139,81 @@ def compiler_environment() -> dict[str, str]:
         for name, value in sorted(os.environ.items())
         if name in named or (name.startswith("TRITON_") and not name.startswith(_NOT_FOR_CODE))
     }
+
+
+@jit
+def pinned_fma(a, b, c):
+    """``a * b + c`` in fp32, one rounding, NOT moved by the compiler: calls keep their order, and so do the elements.
+
+    LLVM sorts ordinary multiply-adds as it likes, and with them goes the reuse of register reads. Marked as having a
+    side effect, they reach ptxas in the order written; ptxas keeps to it nearly. Same result as ``gl.fma``.
+    """
+    return gl.inline_asm_elementwise(
+        "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", [a, b, c], dtype=gl.float32, is_pure=False, pack=1
+    )
+
+
+# What the simulator needs to recognise in a kernel's names. It replaces them one by one; see sim/reglobal.py.
+
+
+def gluon_builtins() -> list[tuple[str, Any]]:
+    """Every builtin of Gluon with the name that the simulator knows it by, whatever this release calls it.
+
+    One operation may appear several times, as Triton's own function and as Gluon's.
+    """
+    found = [(name, getattr(gl, name)) for name in dir(gl) if callable(getattr(gl, name)) and not name.startswith("_")]
+    for module in (_tl_core, triton.language.math, triton.language.standard):
+        found += [(name, getattr(module, name)) for name, _ in found if getattr(module, name, None) is not None]
+    found += [
+        ("async_copy_load", async_copy_load),
+        ("async_copy_commit", async_copy_commit),
+        ("async_copy_wait", async_copy_wait),
+        ("async_copy_mbarrier_arrive", async_copy_mbarrier_arrive),
+        ("mbarrier_init", mbarrier.init),
+        ("mbarrier_invalidate", mbarrier.invalidate),
+        ("mbarrier_expect", mbarrier.expect),
+        ("mbarrier_arrive", mbarrier.arrive),
+        ("mbarrier_wait", mbarrier.wait),
+        ("fence_async_shared", fence_async_shared),
+        ("make_tensor_descriptor", tma.make_tensor_descriptor),
+        ("tma_load", tma_load),
+        ("tma_store", tma_store),
+        ("tma_store_wait", tma_store_wait),
+        ("warpgroup_mma_init", warpgroup_mma_init),
+        ("warpgroup_mma", warpgroup_mma),
+        ("warpgroup_mma_wait", warpgroup_mma_wait),
+        ("mma_v2", mma_v2),
+        ("barrier", barrier),
+        ("pinned_fma", pinned_fma),
+    ]
+    ampere = _first((_ampere_mbarrier, "arrive"))
+    return [*found, ("mbarrier_arrive", ampere)]
+
+
+def is_jit(value: Any) -> bool:
+    """A ``@gluon.jit`` or ``@triton.jit`` function; its raw Python function is ``.fn``."""
+    return isinstance(value, triton.runtime.jit.JITFunction)
+
+
+def is_constexpr_function(value: Any) -> bool:
+    """A function that runs in the compiler; ``.fn`` likewise."""
+    return isinstance(value, triton.runtime.jit.ConstexprFunction)
+
+
+def is_builtin(value: Any) -> bool:
+    """A builtin of the language, known or not."""
+    return bool(getattr(value, "__triton_builtin__", False))
+
+
+def is_aggregate(value: Any) -> bool:
+    """A class made by :data:`aggregate`."""
+    return isinstance(value, type) and bool(getattr(value, "__triton_aggregate__", False))
+
+
+def aggregate_source(value: Any) -> type:
+    """The class that the user wrote, which ``aggregate`` keeps in the closure of its constructor."""
+    for function in (value.__new__, value.__setattr__):
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if name == "cls":
+                return cell.cell_contents
+    raise TypeError(f"{value!r} is not an aggregate of Triton {TRITON_VERSION}")

@@ -1,0 +1,145 @@
+"""Faults: what a kernel did wrong, and where in its source.
+
+A fault is a sentence with the kernel's file and line, the program and partition, and what to change. It is
+raised at the operation that shows the mistake, whichever schedule revealed it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Literal
+
+from .events import Site
+
+__all__ = ["FaultKind", "NotSimulated", "SimulationFault", "SourceMap", "fault_at"]
+
+FaultKind = Literal[
+    "out-of-bounds",  # a global access outside the elements that an operand owns
+    "input-written",  # a store to A, B, C or bias
+    "written-twice",  # two programs wrote one element
+    "never-written",  # an element of D that nobody wrote
+    "program-dependence",  # a program read what another program of the launch wrote, without an atomic between
+    "uninitialised",  # a read of memory that nobody wrote
+    "read-before-arrival",  # a read of data that an asynchronous operation has not delivered, or not surely
+    "overwrite-in-flight",  # a write to memory that somebody may still read or write
+    "missing-proxy-fence",  # generic-proxy writes read by TMA or wgmma without fence_async_shared
+    "wrong-bytes",  # an mbarrier got more bytes than it was told to expect
+    "over-arrival",  # more arrivals than an mbarrier's count
+    "barrier-misuse",  # an mbarrier used before init, initialised twice, ...
+    "deadlock",  # every partition waits and nothing is in flight
+    "unfinished",  # the program ended with asynchronous work that nobody waited for
+    "layout-mismatch",  # operands of one operation in different layouts
+    "type-error",  # dtypes or shapes that do not fit the operation
+    "tile-as-condition",  # `if` on a tile
+    "not-simulated",  # an operation that the simulator does not know
+    "kernel-error",  # any other error raised while the kernel ran: an assertion, a Python error
+]
+
+
+class SimulationFault(Exception):
+    """The kernel is wrong (or uses what is not simulated).
+
+    Attributes:
+        kind: one word for the kind of fault, see :data:`FaultKind`.
+        file, line: the innermost kernel code at which it shows; "" and 0 when no line is to blame.
+        message: what happened and what to do.
+        program: (x, y, z) of the program, or ``None``.
+        partition: the partition's name; "" outside warp specialisation.
+        schedule: the schedule and seed that showed it, to replay.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        site: Site | None = None,
+        *,
+        program: tuple[int, int, int] | None = None,
+        partition: str = "",
+        schedule: str = "",
+    ) -> None:
+        super().__init__(kind, message, site)
+        self.kind = kind
+        self.message = message
+        self.site = site
+        self.program = program
+        self.partition = partition
+        self.schedule = schedule
+
+    @property
+    def file(self) -> str:
+        return self.site.file if self.site else ""
+
+    @property
+    def line(self) -> int:
+        return self.site.line if self.site else 0
+
+    def __str__(self) -> str:
+        where = f"{short(self.site)}: " if self.site else ""
+        who = f" [program {self.program}" if self.program is not None else ""
+        if who:
+            who += f", partition {self.partition}]" if self.partition else "]"
+        via = ""
+        if self.site and (self.site.kernel_line, self.site.kernel_file) != (self.site.line, self.site.file):
+            via = f" (called from line {self.site.kernel_line})"
+        how = f" [schedule {self.schedule}]" if self.schedule else ""
+        return f"{where}{self.kind}: {self.message}{via}{who}{how}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (self.kind, self.message, self.site, self.program, self.partition, self.schedule))
+
+
+class NotSimulated(SimulationFault):
+    """The kernel uses an operation that the simulator does not know."""
+
+
+def _rebuild(kind, message, site, program, partition, schedule):  # type: ignore[no-untyped-def]
+    cls = NotSimulated if kind == "not-simulated" else SimulationFault
+    return cls(kind, message, site, program=program, partition=partition, schedule=schedule)
+
+
+def short(site: Site) -> str:
+    """``file.py:12``, without the directories."""
+    return f"{Path(site.file).name}:{site.line}"
+
+
+class SourceMap:
+    """Turns the Python frames of running kernel code into :class:`Site` objects, one a place."""
+
+    def __init__(self) -> None:
+        self.codes: set[CodeType] = set()
+        self._sites: dict[tuple[CodeType, int, CodeType, int], Site] = {}
+
+    def here(self) -> Site | None:
+        """The site of the kernel code that called us; ``None`` when no kernel code is on the stack."""
+        codes = self.codes
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code not in codes:
+            frame = frame.f_back
+        if frame is None:
+            return None
+        outer: FrameType = frame
+        up = frame.f_back
+        # Kernel code calls kernel code directly (Python's frames in between, if any, are ours and short).
+        while up is not None:
+            if up.f_code in codes:
+                outer = up
+            up = up.f_back
+        key = (frame.f_code, frame.f_lasti, outer.f_code, outer.f_lasti)
+        site = self._sites.get(key)
+        if site is None:
+            code, top = frame.f_code, outer.f_code
+            site = Site(code.co_filename, frame.f_lineno, code.co_name, top.co_filename, outer.f_lineno)
+            self._sites[key] = site
+        return site
+
+
+SOURCES = SourceMap()
+"""The code objects being simulated. One for the process: code objects are shared by all runs."""
+
+
+def fault_at(kind: str, message: str) -> SimulationFault:
+    """A fault at the kernel line that is running; the program's state fills in the rest when it passes by."""
+    return SimulationFault(kind, message, SOURCES.here())

@@ -1,0 +1,471 @@
+"""One running program (CTA): its shared memory, its partitions, and what is in flight.
+
+Partitions are greenlets that give way when they must wait. Asynchronous operations land as the schedule says:
+
+* ``late`` (the default): only when somebody waits for them and nothing else can run;
+* ``eager``: at once;
+* ``random``: at moments, and in an order among those that the hardware may choose, drawn from a seed; partitions give
+  way at random moments too. The same seed replays the same run.
+
+Whether the order of accesses is safe is decided by clocks (``order.py``) under every schedule; the schedule decides
+what data a kernel with a mistake would see, and finds the deadlocks.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from greenlet import greenlet
+
+from .barriers import Barrier
+from .context import MACHINE
+from .events import Site
+from .faults import SOURCES, SimulationFault, fault_at
+from .memory import Buffer
+from .order import Clock, join
+from .shared import Allocation, AliasGroup, View
+from .types import ElementType, element_type
+
+__all__ = ["SCHEDULES", "Flight", "Partition", "Program", "Waiting"]
+
+SCHEDULES = ("late", "eager", "random")
+
+
+class Waiting:
+    """Why a partition does not run: what would wake it, and how a deadlock report describes it."""
+
+    def __init__(self, ready: Callable[[], bool], describe: Callable[[], str], barrier: Barrier | None = None) -> None:
+        self.ready = ready
+        self.describe = describe
+        self.barrier = barrier
+        self.site = SOURCES.here()
+
+
+class Flight:
+    """An asynchronous operation on its way.
+
+    ``land`` does it; ``queue`` is set where operations land in order (cp.async, wgmma, TMA stores of a partition);
+    ``barrier`` is what its landing signals.
+    """
+
+    __slots__ = ("barrier", "describe", "done", "land_", "queue", "site")
+
+    def __init__(self, land: Callable[[], None], describe: str, queue: Any = None, barrier: Barrier | None = None) -> None:
+        self.land_ = land
+        self.describe = describe
+        self.queue = queue
+        self.barrier = barrier
+        self.done = False
+        self.site = SOURCES.here()
+
+    def land(self) -> None:
+        """Do it, once."""
+        if not self.done:
+            self.done = True
+            self.land_()
+
+
+class Partition:
+    """The warps that run one function of a program.
+
+    ``clock`` is what surely lies in its past, ``fenced`` which generic writes the asynchronous proxy may see.
+    ``copies``, ``mmas`` and ``stores`` are its queues of cp.async groups, wgmma groups and TMA-store groups: each entry
+    is a list of flights (empty groups count), ``landed`` how many of each surely completed.
+    """
+
+    def __init__(self, program: Program, name: str, num_warps: int) -> None:
+        self.program = program
+        self.name = name
+        self.num_warps = num_warps
+        self.component = program.new_component()
+        self.time = 1
+        self.clock: Clock = {self.component: 1}
+        self.fenced: Clock = {}
+        self.waiting: Waiting | None = None
+        self.finished = False
+        self.green: greenlet | None = None
+        self.queues: dict[str, Queue] = {}
+        self.entry_site: Site | None = None
+
+    @property
+    def label(self) -> str:
+        return self.name if self.program.specialised else ""
+
+    def queue(self, kind: str) -> Queue:
+        """This partition's queue of that kind of asynchronous operation."""
+        found = self.queues.get(kind)
+        if found is None:
+            found = self.queues[kind] = Queue(self.program.new_component(), kind)
+        return found
+
+    def release(self) -> tuple[Clock, Clock]:
+        """What others may acquire: everything up to now. Time moves on."""
+        released = dict(self.clock), dict(self.fenced)
+        self.time += 1
+        self.clock[self.component] = self.time
+        return released
+
+    def acquire(self, clock: Clock, fenced: Clock) -> None:
+        join(self.clock, clock)
+        join(self.fenced, fenced)
+
+    def fence(self) -> None:
+        """All generic writes in this partition's past are now visible to the asynchronous proxy."""
+        join(self.fenced, self.clock)
+
+
+class Queue:
+    """An in-order queue of asynchronous groups: cp.async, wgmma or TMA stores of one partition."""
+
+    def __init__(self, component: int, kind: str) -> None:
+        self.component = component
+        self.kind = kind
+        self.time = 0  # of the last operation issued
+        self.open: list[Flight] = []  # issued since the last commit
+        self.groups: list[tuple[int, list[Flight]]] = []  # (time of the group's last operation, its flights)
+
+    def issue(self) -> int:
+        """The time of a new operation."""
+        self.time += 1
+        return self.time
+
+    def commit(self) -> None:
+        self.groups.append((self.time, self.open))
+        self.open = []
+
+    def wait(self, outstanding: int, partition: Partition) -> None:
+        """All but the newest ``outstanding`` groups are complete: land them, and know it."""
+        count = len(self.groups) - outstanding
+        if count <= 0:
+            return
+        time = 0
+        for time, flights in self.groups[:count]:
+            for flight in flights:
+                flight.land()
+        del self.groups[:count]
+        join(partition.clock, {self.component: time})
+
+
+class Program:
+    """One program of a launch."""
+
+    def __init__(
+        self, program_id: tuple[int, int, int], number: int, grid: tuple[int, int, int], num_warps: int,
+        *, tracking: bool, schedule: str, seed: int,
+    ) -> None:  # fmt: skip
+        self.id = program_id
+        self.number = number
+        self.grid = grid
+        self.tracking = tracking
+        self.schedule = schedule
+        self.random = random.Random(f"{seed}/{number}") if schedule == "random" else None
+        self.components = 0
+        self.specialised = False
+        self.was_specialised = False
+        self.allocations: list[Allocation] = []
+        self.barriers: dict[Any, Barrier] = {}
+        self.flights: list[Flight] = []
+        self.past: set[int] = set()
+        self.main = Partition(self, "default", num_warps)
+        self.partitions = [self.main]
+        self.hub: greenlet | None = None
+
+    def new_component(self) -> int:
+        self.components += 1
+        return self.components
+
+    # Shared memory.
+
+    def allocate(self, element: Any, shape: Any, layout: Any) -> View:
+        """A new allocation, all poison."""
+        extent = tuple(int(s) for s in shape)
+        whole = Allocation(len(self.allocations), element_type(element), extent, layout, SOURCES.here())
+        self.allocations.append(whole)
+        return View(whole, whole.data, whole.written, whole.layout)
+
+    def reinterpreted(self, view: View, dtype: Any, shape: tuple[int, ...], layout: Any) -> View:
+        """Another allocation over the same bytes; whole allocations only."""
+        whole = view.allocation
+        if view.data.size != whole.data.size:
+            raise fault_at("not-simulated", f"reinterpreting a part of {whole.name} is not simulated: take all of it")
+        element: ElementType = element_type(dtype)
+        other = Allocation(whole.number, element, shape, layout, whole.site)
+        group = whole.alias
+        if group is None:
+            if whole.history.footprints:
+                # Earlier accesses were recorded by element; from here on they are recorded by byte.
+                whole.history.by_bytes(whole.byte_offsets().ravel(), whole.element.bytes)
+            group = whole.alias = AliasGroup(whole)
+        group.add(other)
+        return View(other, other.data, other.written, other.layout)
+
+    # Running.
+
+    def run(self, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+        """Run the kernel to its end.
+
+        Raises:
+            SimulationFault: with this program's id, the partition and the schedule filled in.
+        """
+        before = MACHINE.program, MACHINE.partition
+        MACHINE.program, MACHINE.partition = self, self.main
+        try:
+            self.hub = greenlet.getcurrent()
+            self.start(self.main, function, (), arguments)
+            self.loop()
+            self.finish()
+        except SimulationFault as fault:
+            self.blame(fault)
+            raise
+        finally:
+            MACHINE.program, MACHINE.partition = before
+
+    def blame(self, fault: SimulationFault) -> None:
+        """Fill in who and how."""
+        if fault.program is None:
+            fault.program = self.id
+            partition = MACHINE.partition
+            if not fault.partition and self.was_specialised and partition is not None and fault.kind != "deadlock":
+                fault.partition = partition.name
+            if self.schedule == "random":
+                fault.schedule = "random"
+
+    def start(self, partition: Partition, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a partition's greenlet; the loop runs it."""
+        result: list[Any] = []
+
+        def body() -> None:
+            result.append(function(*args, **kwargs))
+            partition.finished = True
+
+        partition.green = greenlet(body, parent=self.hub)
+        # NumPy's error state lives in the context, and a greenlet starts with an empty one.
+        partition.green.gr_context = contextvars.copy_context()
+        return result
+
+    def loop(self) -> None:
+        """Run partitions until all have finished."""
+        turn = 0
+        while True:
+            alive = [p for p in self.partitions if not p.finished]
+            if not alive:
+                return
+            ready = [p for p in alive if p.waiting is None or p.waiting.ready()]
+            if not ready:
+                if self.land_needed(alive):
+                    continue
+                raise self.deadlock(alive)
+            if self.random is not None:
+                chosen = self.random.choice(ready)
+            else:
+                chosen = ready[turn % len(ready)]
+                turn += 1
+            chosen.waiting = None
+            MACHINE.partition = chosen
+            assert chosen.green is not None
+            chosen.green.switch()
+
+    def wait_until(self, waiting: Waiting) -> None:
+        """Give way until it is ready. Returns at once if it already is."""
+        self.point()
+        if waiting.ready():
+            return
+        partition = MACHINE.active
+        partition.waiting = waiting
+        assert self.hub is not None
+        self.hub.switch()
+
+    # Asynchronous operations.
+
+    def launch_flight(self, flight: Flight) -> Flight:
+        """An operation starts; under the eager schedule it lands at once."""
+        if self.schedule == "eager":
+            flight.land()
+        else:
+            self.flights.append(flight)
+            self.point()
+        return flight
+
+    def point(self) -> None:
+        """A moment at which, under the random schedule, something may land and another partition may run."""
+        dice = self.random
+        if dice is None:
+            return
+        while self.flights and dice.random() < 0.3:
+            self.land_one(dice.choice(self.candidates()))
+        if self.specialised and dice.random() < 0.3:
+            partition = MACHINE.active
+            partition.waiting = Waiting(lambda: True, lambda: "ready to run")
+            assert self.hub is not None
+            self.hub.switch()
+
+    def candidates(self) -> list[Flight]:
+        """What may land next: the head of every ordered queue, and all that lands in any order."""
+        self.flights = [f for f in self.flights if not f.done]
+        seen: set[Any] = set()
+        result = []
+        for flight in self.flights:
+            if flight.queue is None:
+                result.append(flight)
+            elif flight.queue not in seen:
+                seen.add(flight.queue)
+                result.append(flight)
+        return result or [Flight(lambda: None, "nothing")]
+
+    def land_one(self, flight: Flight) -> None:
+        flight.land()
+        self.flights = [f for f in self.flights if not f.done]
+
+    def land_needed(self, alive: list[Partition]) -> bool:
+        """Everybody waits: land what a waiting partition needs, else anything; False if nothing is in flight."""
+        flights = self.candidates()
+        if not self.flights:
+            return False
+        wanted = {id(p.waiting.barrier) for p in alive if p.waiting is not None}
+        needed = [f for f in flights if f.barrier is not None and id(f.barrier) in wanted]
+        choice = needed or flights
+        self.land_one(self.random.choice(choice) if self.random is not None else choice[0])
+        return True
+
+    def deadlock(self, alive: list[Partition]) -> SimulationFault:
+        """Who waits for what."""
+        lines = []
+        for p in alive:
+            waiting = p.waiting
+            assert waiting is not None
+            where = f"{Path(waiting.site.file).name}:{waiting.site.line}" if waiting.site else "?"
+            who = f"partition {p.name}" if self.was_specialised else "the program"
+            lines.append(f"{who} waits at {where} for {waiting.describe()}")
+        site = alive[0].waiting.site if alive[0].waiting else None
+        return SimulationFault("deadlock", "nothing can go on: " + "; ".join(lines), site)
+
+    def finish(self) -> None:
+        """The kernel returned: what is still in flight?"""
+        for flight in list(self.flights):
+            if flight.done:
+                continue
+            if flight.queue is None or flight.queue[0] == "tma_store":
+                raise SimulationFault(
+                    "unfinished",
+                    f"the program ends while {flight.describe} is still in flight: wait for it before returning",
+                    flight.site,
+                )
+            flight.land()
+
+    def nothing_flies(self) -> bool:
+        """No asynchronous operation is on its way."""
+        return all(f.done for f in self.flights)
+
+    # Other programs of the launch: what they wrote may be read only after an atomic that both touched.
+
+    def _foreign(self, who: np.ndarray) -> int | None:
+        """A program among those (1 + number, 0: nobody) that is neither this one nor surely before it."""
+        others = who[(who != 0) & (who != self.number + 1)]
+        if others.size == 0:
+            return None
+        for other in np.unique(others):
+            if int(other) not in self.past:
+                return int(other) - 1
+        return None
+
+    def read_check(self, buffer: Buffer, place: np.ndarray, mask: np.ndarray | None, what: str) -> None:
+        """A plain read of memory that programs may write."""
+        assert buffer.writer is not None and buffer.reader is not None
+        where = place if mask is None else place[mask]
+        other = self._foreign(buffer.writer[where])
+        if other is not None:
+            raise fault_at(
+                "program-dependence",
+                f"{what} reads of {buffer.name} what program {self.id_of(other)} of the same launch wrote: programs run "
+                "in any order; split the launch, or order them with an atomic",
+            )
+        buffer.reader[where] = self.number + 1
+
+    def write_check(self, buffer: Buffer, place: np.ndarray, what: str) -> None:
+        """A plain write of memory that other programs may read or write."""
+        assert buffer.writer is not None and buffer.reader is not None
+        other = self._foreign(buffer.writer[place])
+        if other is not None:
+            at = int(place[buffer.writer[place] == other + 1].ravel()[0]) - buffer.first
+            raise fault_at(
+                "written-twice",
+                f"{what} writes {buffer.locate(at)}, which program {self.id_of(other)} has written: their tiles overlap",
+            )
+        other = self._foreign(buffer.reader[place])
+        if other is not None:
+            raise fault_at(
+                "program-dependence",
+                f"{what} overwrites of {buffer.name} what program {self.id_of(other)} of the same launch read",
+            )
+        buffer.writer[place] = self.number + 1
+
+    def atomic_check(self, buffer: Buffer, place: np.ndarray, semantics: Any) -> None:
+        """An atomic: must not meet another program's plain accesses; orders the two unless relaxed."""
+        assert buffer.writer is not None and buffer.reader is not None
+        other = self._foreign(buffer.writer[place])
+        if other is not None:
+            raise fault_at(
+                "program-dependence",
+                f"an atomic reaches what program {self.id_of(other)} of the same launch wrote to {buffer.name} without one",
+            )
+        if semantics == "relaxed" or place.size > 1:
+            return
+        key = int(place.ravel()[0]) if place.size else -1
+        if key >= 0:
+            released = buffer.released.setdefault(key, set())
+            if semantics != "release":
+                self.past |= released
+            if semantics != "acquire":
+                released |= self.past
+                released.add(self.number + 1)
+
+    def id_of(self, number: int) -> tuple[int, int, int]:
+        x, y, _ = self.grid
+        return (number % x, number // x % y, number // (x * y))
+
+    # Partitions.
+
+    def specialise(self, functions: Any, warps: Any, worker_name: Callable[[Any], str]) -> Any:
+        """``warp_specialize``: run all functions at the same time; the first one's result is returned."""
+        if self.specialised:
+            raise fault_at("type-error", "warp_specialize inside a warp_specialize is not supported")
+        if len(functions) != len(warps) + 1:
+            raise fault_at(
+                "type-error", f"{len(functions) - 1} worker partitions but {len(warps)} warp counts were given"
+            )
+        main = MACHINE.active
+        self.specialised = self.was_specialised = True
+        names = [worker_name(f) for f, _ in functions]
+        clock, fenced = main.release()
+        main.name = names[0]
+        workers = []
+        for i, ((function, args), count) in enumerate(zip(functions[1:], warps, strict=True), 1):
+            name = names[i] if names.count(names[i]) == 1 else f"{names[i]}[{names[:i].count(names[i])}]"
+            worker = Partition(self, name, int(count))
+            worker.acquire(clock, fenced)
+            self.start(worker, function, tuple(args), {})
+            workers.append(worker)
+        self.partitions.extend(workers)
+        function, args = functions[0]
+        try:
+            result = function(*args)
+            unfinished = [w for w in workers if not w.finished]
+            if unfinished:
+                self.wait_until(
+                    Waiting(
+                        lambda: all(w.finished for w in workers),
+                        lambda: "partitions " + ", ".join(w.name for w in workers if not w.finished) + " to finish",
+                    )
+                )
+        finally:
+            main.name = "default"
+        for worker in workers:
+            self.partitions.remove(worker)
+            main.acquire(worker.clock, worker.fenced)
+        self.specialised = False
+        return result
