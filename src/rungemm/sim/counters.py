@@ -1,0 +1,411 @@
+"""The observer that counts what a profiler would: requests, sectors, wavefronts, conflicts, multiply-adds, bytes.
+
+An operation is analysed once for each distinct pattern and only tallied after that. Shared loads are held back until
+the next store or barrier, since the compiler merges neighbouring ones (:func:`.lowering.merge_neighbours`).
+``COUNTERS`` in :mod:`.counter_names` says what each counter means and which metric of Nsight Compute it equals.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .costs import Conflict, convert_cost, fma_cost, global_cost, instruction_cost, mma_cost, shared_access
+from .counter_names import COUNTERS
+from .events import Event
+from .lowering import SharedInstructions, merge_neighbours
+
+__all__ = ["Counters", "SiteKey"]
+
+SiteKey = tuple[str, int, str, int]
+"""File and line of the innermost kernel code, and of the kernel that led there: :attr:`.events.Site.key`."""
+
+Counts = Counter[str]
+
+_BITS = {
+    "fp32": 32, "float32": 32, "tf32": 32, "fp16": 16, "float16": 16, "bf16": 16, "bfloat16": 16,
+    "fp8e4nv": 8, "fp8e5": 8, "float8_e4m3fn": 8, "float8_e5m2": 8, "int8": 8, "i8": 8, "uint8": 8,
+}  # fmt: skip
+
+RECENT = 8
+"""Global address patterns kept for each place; older ones are analysed again if they come back."""
+
+MANY_WINDOWS = 20000
+"""Distinct runs of shared loads held before their counts are added up, which bounds memory."""
+
+
+class _Operation:
+    """One pattern of one place: what it costs, how often it ran, and whether a barrier has to stand before it."""
+
+    __slots__ = ("access", "allocation", "barrier", "counts", "runs", "site")
+
+    def __init__(self, site: SiteKey, counts: Counts) -> None:
+        self.site = site
+        self.counts = counts
+        self.runs = 0
+        self.barrier = False
+        self.access: SharedInstructions | None = None
+        self.allocation = -1
+
+
+class _Partition:
+    """The straight stretch of code that a partition is in."""
+
+    __slots__ = ("read", "window", "written")
+
+    def __init__(self) -> None:
+        self.window: list[_Operation] = []
+        self.read: set[int] = set()
+        self.written: set[int] = set()
+
+
+class Counters:
+    """Counts a run. Implements :class:`.events.Observer`.
+
+    Attributes:
+        arch: architecture whose instructions are counted (90 is sm_90): stmatrix needs 90.
+        conflicts: the worst bank conflict of each place that has one.
+    """
+
+    def __init__(self, arch: int = 90) -> None:
+        self.arch = arch
+        self.conflicts: dict[SiteKey, Conflict] = {}
+        self._lines: dict[SiteKey, Counts] = {}
+        self._known: dict[Any, _Operation] = {}
+        self._patterns: dict[Any, list[tuple[int, Any, Any, _Operation]]] = {}
+        self._windows: dict[tuple[_Operation, ...], int] = {}
+        self._partitions: dict[str, _Partition] = {}
+        self._program: Any = None
+
+    # The observer's side.
+
+    def launch(self, name: str, grid: tuple[int, int, int], num_warps: int) -> None:
+        """A launch begins: nothing of the one before can merge with it."""
+        self._end_program()
+
+    def event(self, event: Event) -> None:
+        """Tally one operation."""
+        if event.program != self._program:
+            self._end_program()
+            self._program = event.program
+        handler = _HANDLERS[event.kind]
+        handler(self, event)
+
+    def spawn(self) -> Counters:
+        """A fresh one for another process."""
+        return Counters(self.arch)
+
+    def merge(self, other: Any) -> None:
+        """Add another's counts.
+
+        Raises:
+            TypeError: it is not a :class:`Counters`.
+        """
+        if not isinstance(other, Counters):
+            raise TypeError(f"Counters can add Counters, not {type(other).__name__}")
+        self._settle()
+        other._settle()
+        for site, counts in other._lines.items():
+            self._lines.setdefault(site, Counter()).update(counts)
+        for site, conflict in other.conflicts.items():
+            self._note(site, conflict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        return {"arch": self.arch, "conflicts": self.conflicts, "_lines": self._lines}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["arch"])  # type: ignore[misc]
+        self.conflicts = state["conflicts"]
+        self._lines = state["_lines"]
+
+    # Results.
+
+    def totals(self) -> dict[str, int]:
+        """Every counter of :data:`.counter_names.COUNTERS`, over the whole run."""
+        return _named(self._sum())
+
+    def per_line(self) -> dict[SiteKey, dict[str, int]]:
+        """The counters that are not zero, for each place."""
+        self._settle()
+        return {
+            site: {name: counts[name] for name in COUNTERS if counts[name]}
+            for site, counts in sorted(self._lines.items())
+            if any(counts[name] for name in COUNTERS)
+        }
+
+    def instructions(self) -> dict[SiteKey, dict[str, int]]:
+        """Warp instructions by mnemonic ("LDS.128", "LDSM.4", "FFMA", "mma.m16n8k16.bf16") for each place."""
+        self._settle()
+        found = {
+            site: {name: n for name, n in sorted(counts.items()) if name not in COUNTERS and n}
+            for site, counts in sorted(self._lines.items())
+        }
+        return {site: names for site, names in found.items() if names}
+
+    def instruction_totals(self) -> dict[str, int]:
+        """Warp instructions by mnemonic over the whole run."""
+        return {name: n for name, n in sorted(self._sum().items()) if name not in COUNTERS and n}
+
+    def _sum(self) -> Counts:
+        self._settle()
+        total: Counts = Counter()
+        for counts in self._lines.values():
+            total.update(counts)
+        return total
+
+    # Tallying.
+
+    def _operation(self, key: Any, event: Event, cost: Any) -> _Operation:
+        """The operation of this key, analysed if it is new."""
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _Operation(event.site.key, cost(event))
+        return known
+
+    def _plain(self, event: Event, cost: Any) -> None:
+        self._operation((event.kind, event.site.key, event.num_warps, event.key), event, cost).runs += 1
+
+    def _fma(self, event: Event) -> None:
+        self._plain(event, fma_cost)
+
+    def _mma(self, event: Event) -> None:
+        bits = _BITS.get(event.operands[0], 16) if event.operands else 8 * (event.element_bytes or 2)
+        self._plain(event, lambda e: mma_cost(e, bits))
+
+    def _convert(self, event: Event) -> None:
+        self._flush(event.partition)
+        self._plain(event, convert_cost)
+
+    def _once(self, event: Event, **counts: int) -> None:
+        self._lines.setdefault(event.site.key, Counter()).update(counts)
+
+    def _global(self, event: Event) -> None:
+        self._by_pattern(event).runs += 1
+
+    def _by_pattern(self, event: Event) -> _Operation:
+        """Analyse a global access once for each distinct relative pattern and alignment to a 128-byte line."""
+        assert event.global_bytes is not None
+        addresses = event.global_bytes()
+        origin = int(addresses.flat[0])
+        relative = addresses - origin
+        key = (
+            event.kind, event.site.key, event.num_warps, event.layout, event.shape, event.element_bytes,
+            event.alignment, event.mask_alignment, event.shared.key if event.shared is not None else None,
+        )  # fmt: skip
+        recent = self._patterns.setdefault(key, [])
+        for phase, pattern, mask, operation in recent:
+            if phase == origin % 128 and np.array_equal(pattern, relative) and _same_mask(mask, event.mask):
+                return operation
+        operation = _Operation(event.site.key, global_cost(event))
+        if len(recent) >= RECENT:
+            self._add(recent.pop(0)[3])
+        recent.append((origin % 128, relative, None if event.mask is None else event.mask.copy(), operation))
+        return operation
+
+    def _async_copy(self, event: Event) -> None:
+        operation = self._by_pattern(event)
+        operation.runs += 1
+        state = self._state(event.partition)
+        self._hazard(state, operation, event, writes=True)
+
+    def _tma(self, event: Event) -> None:
+        inside = event.bytes
+        if event.mask is not None and event.mask.size:
+            inside = int(event.mask.sum()) * (event.element_bytes or event.bytes // event.mask.size)
+        if event.kind == "tma_load":
+            self._once(event, tma_load_bytes=event.bytes, l2_read_bytes=inside)
+        else:
+            self._once(event, tma_store_bytes=inside, l2_write_bytes=inside)
+
+    def _shared(self, event: Event) -> None:
+        key = (event.kind, event.site.key, event.num_warps, event.key)
+        operation = self._known.get(key)
+        if operation is None:
+            operation = self._known[key] = self._new_shared(event)
+        operation.runs += 1
+        state = self._state(event.partition)
+        load = event.kind == "shared_load"
+        self._hazard(state, operation, event, writes=not load)
+        if load:
+            if operation in state.window:
+                self._flush_window(state)  # the same code again: another turn of a loop
+            state.window.append(operation)
+        else:
+            self._flush_window(state)
+
+    def _new_shared(self, event: Event) -> _Operation:
+        assert event.shared is not None
+        access = shared_access(event, self.arch)
+        load = event.kind == "shared_load"
+        site = event.site.key
+        side = "load" if load else "store"
+        lanes = access.offsets.shape[1] * 32 * access.count
+        per_lane = access.width if access.kind in ("lds", "sts") else 4 * access.width
+        counts: Counts = Counter()
+        counts[f"shared_{side}_bytes"] = lanes * per_lane
+        counts[f"shared_{side}_elements"] = lanes * per_lane // event.element_bytes
+        if not load:
+            merged = [access] if access.kind == "stsm" else [part for _, part in merge_neighbours([(None, access)])]
+            for part in merged:
+                cost, conflict = instruction_cost(part)
+                counts.update(cost)
+                self._note(site, conflict)
+        operation = _Operation(site, counts)
+        operation.access = access if load else None
+        operation.allocation = event.shared.allocation
+        return operation
+
+    # Barriers and straight stretches.
+
+    def _state(self, partition: str) -> _Partition:
+        state = self._partitions.get(partition)
+        if state is None:
+            state = self._partitions[partition] = _Partition()
+        return state
+
+    def _hazard(self, state: _Partition, operation: _Operation, event: Event, *, writes: bool) -> None:
+        """Triton's rule for inserting barriers: one allocation, written and not yet separated from its other use."""
+        assert event.shared is not None
+        allocation = event.shared.allocation
+        if allocation in state.written or (writes and allocation in state.read):
+            operation.barrier = True
+            self._separate(state)
+        (state.written if writes else state.read).add(allocation)
+
+    def _separate(self, state: _Partition) -> None:
+        """A barrier stands here: accesses before it are done."""
+        self._flush_window(state)
+        state.read.clear()
+        state.written.clear()
+
+    def _barrier(self, event: Event) -> None:
+        self._separate(self._state(event.partition))
+        self._once(event, barriers=1)
+
+    def _async_wait(self, event: Event) -> None:
+        # Triton puts a CTA barrier behind a wait for cp.async or for TMA stores.
+        self._separate(self._state(event.partition))
+        self._once(event, waits=1, barriers=1)
+
+    def _wait(self, event: Event) -> None:
+        self._flush(event.partition)
+        self._once(event, waits=1)
+
+    def _arrive(self, event: Event) -> None:
+        self._flush(event.partition)
+        self._once(event, mbarrier_arrivals=event.count or 1)
+
+    def _fence(self, event: Event) -> None:
+        self._flush(event.partition)
+        self._once(event, fences=1)
+
+    def _nothing(self, event: Event) -> None:
+        """Costs nothing that is counted."""
+
+    def _flush(self, partition: str) -> None:
+        state = self._partitions.get(partition)
+        if state is not None:
+            self._flush_window(state)
+
+    def _flush_window(self, state: _Partition) -> None:
+        if state.window:
+            key = tuple(state.window)
+            self._windows[key] = self._windows.get(key, 0) + 1
+            state.window.clear()
+            if len(self._windows) > MANY_WINDOWS:
+                self._add_windows()
+
+    def _end_program(self) -> None:
+        for state in self._partitions.values():
+            self._separate(state)
+        self._program = None
+
+    # Adding up.
+
+    def _settle(self) -> None:
+        """Move everything tallied so far into the per-line counts."""
+        self._end_program()
+        self._add_windows()
+        for operation in self._known.values():
+            self._add(operation)
+        for recent in self._patterns.values():
+            for *_, operation in recent:
+                self._add(operation)
+
+    def _add(self, operation: _Operation) -> None:
+        if operation.runs:
+            counts = self._lines.setdefault(operation.site, Counter())
+            for name, n in operation.counts.items():
+                counts[name] += n * operation.runs
+            if operation.barrier:
+                counts["barriers"] += operation.runs
+            operation.runs = 0
+
+    def _add_windows(self) -> None:
+        for window, times in self._windows.items():
+            for site, part in _merged(window):
+                cost, conflict = instruction_cost(part)
+                counts = self._lines.setdefault(site, Counter())
+                for name, n in cost.items():
+                    counts[name] += n * times
+                self._note(site, conflict)
+        self._windows.clear()
+
+    def _note(self, site: SiteKey, conflict: Conflict | None) -> None:
+        if conflict is not None and (site not in self.conflicts or self.conflicts[site].degree < conflict.degree):
+            self.conflicts[site] = conflict
+
+
+def _merged(window: Iterable[_Operation]) -> Iterable[tuple[SiteKey, SharedInstructions]]:
+    """The instructions of a straight stretch of shared loads, neighbours merged within each allocation."""
+    by_allocation: dict[int, list[tuple[SiteKey, SharedInstructions]]] = {}
+    for operation in window:
+        access = operation.access
+        if access is None:
+            continue
+        if access.kind == "ldsm":
+            yield operation.site, access
+        else:
+            by_allocation.setdefault(operation.allocation, []).append((operation.site, access))
+    for accesses in by_allocation.values():
+        yield from merge_neighbours(accesses)
+
+
+def _same_mask(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    return bool(np.array_equal(one, other))
+
+
+def _named(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: int(counts.get(name, 0)) for name in COUNTERS}
+
+
+_HANDLERS: dict[str, Any] = {
+    "global_load": Counters._global,
+    "global_store": Counters._global,
+    "atomic": Counters._global,
+    "shared_load": Counters._shared,
+    "shared_store": Counters._shared,
+    "async_copy": Counters._async_copy,
+    "tma_load": Counters._tma,
+    "tma_store": Counters._tma,
+    "fma": Counters._fma,
+    "mma": Counters._mma,
+    "wgmma": Counters._mma,
+    "convert_layout": Counters._convert,
+    "barrier": Counters._barrier,
+    "fence": Counters._fence,
+    "mbarrier_init": Counters._nothing,
+    "mbarrier_expect": Counters._arrive,
+    "mbarrier_arrive": Counters._arrive,
+    "mbarrier_wait": Counters._wait,
+    "async_commit": Counters._nothing,
+    "async_wait": Counters._async_wait,
+    "tma_store_wait": Counters._async_wait,
+    "wgmma_wait": Counters._wait,
+}
