@@ -12,7 +12,7 @@ from typing import Literal
 from .dtypes import FP32, DType
 from .errors import UserError
 
-__all__ = ["LAYOUTS", "Epilogue", "Matrix", "Precision", "Problem", "ProblemError"]
+__all__ = ["ACTIVATIONS", "LAYOUTS", "Epilogue", "Matrix", "Precision", "Problem", "ProblemError"]
 
 Precision = Literal["ieee", "tf32", "tf32x3"]
 PRECISIONS: tuple[str, ...] = ("ieee", "tf32", "tf32x3")
@@ -69,17 +69,50 @@ class Matrix:
         )
 
 
+ACTIVATIONS: tuple[str, ...] = ("relu", "gelu", "gelu_tanh", "silu")
+"""max(x, 0); x * Phi(x) by erf; the same by tanh (D. Hendrycks, K. Gimpel, 2016, both); x * sigmoid(x)."""
+
+
 @dataclass(frozen=True)
 class Epilogue:
-    """What happens to a C tile while it is still in registers, in this order: bias, then activation.
+    """What happens to ``V = alpha * A @ B + beta * C`` while it is still fp32, in this order.
+
+    bias: ``V + bias``; activation: ``act(V)``; gated: ``act(left half) * right half`` instead; scale; cast to D's type.
 
     Attributes:
         bias: ``None``, ``"row"`` (a vector of N added to every row) or ``"col"`` (a vector of M added to every column).
-        activation: ``None`` or its name.
+            It is the operand "bias" of a plan, its elements neighbours in memory, the same for every batch.
+        activation: ``None`` or one of :data:`ACTIVATIONS`.
+        gated: N is even and D has N / 2 columns: ``act(V[:, :N/2]) * V[:, N/2:]``, so "silu" gives SwiGLU, "gelu" GeGLU
+            and ``None`` the bilinear form.
+        scale: the result is multiplied by it.
+        bias_dtype, bias_alignment: the bias' element type, and how its first byte is aligned (up to 16).
     """
 
     bias: Literal["row", "col"] | None = None
     activation: str | None = None
+    gated: bool = False
+    scale: float = 1.0
+    bias_dtype: DType = FP32
+    bias_alignment: int = 16
+
+    def __post_init__(self) -> None:
+        if self.bias not in (None, "row", "col"):
+            raise ProblemError(f"bias {self.bias!r} is unknown: use 'row' (a vector of N) or 'col' (a vector of M)")
+        if self.activation is not None and self.activation not in ACTIVATIONS:
+            raise ProblemError(f"activation {self.activation!r} is unknown: use one of {', '.join(ACTIVATIONS)}")
+
+    @property
+    def is_identity(self) -> bool:
+        """Nothing happens beyond the cast."""
+        return self.bias is None and self.activation is None and not self.gated and self.scale == 1.0
+
+    def __str__(self) -> str:
+        parts = [f"{self.bias} bias"] if self.bias else []
+        parts += [self.activation] if self.activation else []
+        parts += ["gated"] if self.gated else []
+        parts += [f"scale {self.scale:g}"] if self.scale != 1.0 else []
+        return " + ".join(parts) or "none"
 
 
 @dataclass(frozen=True)
@@ -87,7 +120,7 @@ class Problem:
     """One GEMM: ``D = alpha * A @ B + beta * C`` for ``batch`` independent products.
 
     Semantics are BLAS's: ``beta == 0`` never reads C, ``alpha == 0`` or ``k == 0`` never reads A and B, and an
-    empty M, N or batch does nothing.
+    empty M, N or batch does nothing. An epilogue works on that result before it is stored.
     """
 
     a: Matrix
@@ -106,13 +139,14 @@ class Problem:
                 f"A is {self.a.rows}x{self.a.cols} and B is {self.b.rows}x{self.b.cols}: K differs "
                 f"({self.a.cols} columns of A, {self.b.rows} rows of B); pass B with {self.a.cols} rows"
             )
-        expected = (self.a.rows, self.b.cols)
-        for name, operand in (("C", self.c), ("D", self.d)):
-            if operand is not None and (operand.rows, operand.cols) != expected:
-                raise ProblemError(
-                    f"{name} is {operand.rows}x{operand.cols}; A @ B is {expected[0]}x{expected[1]}: "
-                    f"pass {name} with that shape"
-                )
+        m, n = self.a.rows, self.b.cols
+        gated = self.epilogue is not None and self.epilogue.gated
+        if gated and n % 2:
+            raise ProblemError(f"N is {n}: a gated epilogue pairs columns j and N/2 + j, so N must be even")
+        for name, operand, wanted in (("C", self.c, (m, n)), ("D", self.d, (m, n // 2 if gated else n))):
+            if operand is not None and (operand.rows, operand.cols) != wanted:
+                what = f"A @ B is {m}x{n}" + (", half as wide when gated" if gated and name == "D" else "")
+                raise ProblemError(f"{name} is {operand.rows}x{operand.cols}; {what}: pass {wanted[0]}x{wanted[1]}")
         if self.beta != 0 and self.c is None:
             raise ProblemError(f"beta is {self.beta} but no C was given: pass C, or beta=0")
         if self.precision not in PRECISIONS:
@@ -150,7 +184,7 @@ class Problem:
             a=Matrix.dense(m, k, dtype, layout[0] == "T"),
             b=Matrix.dense(k, n, dtype, layout[1] == "T"),
             c=Matrix.dense(m, n, out) if beta != 0 else None,
-            d=Matrix.dense(m, n, out),
+            d=Matrix.dense(m, n // 2 if epilogue is not None and epilogue.gated else n, out),
             batch=batch,
             alpha=alpha,
             beta=beta,
@@ -202,7 +236,7 @@ class Problem:
     @property
     def minimum_bytes(self) -> int:
         """Bytes if every input is read once and D is written once."""
-        total = self.m * self.n * self.d.dtype.bytes
+        total = self.d.rows * self.d.cols * self.d.dtype.bytes
         if self.effective_k:
             total += self.m * self.k * self.a.dtype.bytes + self.k * self.n * self.b.dtype.bytes
         if self.c is not None and self.reads_c:

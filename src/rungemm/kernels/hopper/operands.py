@@ -7,7 +7,7 @@ from typing import Any
 
 from ...compat import gl
 from ...dtypes import DType
-from ...problem import Epilogue, Matrix, Problem
+from ...problem import Matrix, Problem
 from ..plan import Descriptor
 
 __all__ = ["Operand", "element_type", "operand_of", "shared_layout", "swapped", "tma_reason"]
@@ -40,7 +40,7 @@ def swapped(problem: Problem) -> Problem:
     """The same work as ``D' = B' @ A'`` (primes: transposed): B takes wgmma's M, A its N; no byte moves."""
     epilogue = problem.epilogue
     if epilogue is not None and epilogue.bias is not None:
-        epilogue = Epilogue("col" if epilogue.bias == "row" else "row", epilogue.activation)
+        epilogue = replace(epilogue, bias="col" if epilogue.bias == "row" else "row")
     return replace(
         problem,
         a=transposed(problem.b),
