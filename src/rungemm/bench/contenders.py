@@ -17,10 +17,20 @@ from typing import Any
 
 from ..hardware import Gpu
 from ..inputs import InputError
-from ..kernels import Config, Kernel, LaunchPlan, find_kernel
+from ..kernels import LADDER, Config, Kernel, LaunchPlan, Unsupported, find_kernel
 from ..problem import Problem
 
-__all__ = ["Contender", "Ours", "TorchCompile", "TorchMatmul", "UserCallable", "contender_named", "matched_precision"]
+__all__ = [
+    "Contender",
+    "Library",
+    "Ours",
+    "TorchCompile",
+    "TorchMatmul",
+    "UserCallable",
+    "champion_for",
+    "contender_named",
+    "matched_precision",
+]
 
 Operands = dict[str, Any]
 Call = Callable[[], None]
@@ -46,15 +56,26 @@ class Contender(ABC):
         return {}
 
 
+ConfigFor = Callable[[Kernel[Any], Problem, Gpu], "Config | None"]
+"""Where a config comes from when none was named: the tuning database, say. ``None`` means the kernel's default."""
+
+
 @dataclass
 class Ours(Contender):
-    """One of our kernels with one config (the kernel's default for the problem when ``None``)."""
+    """One of our kernels with one config, or, without one, with what ``config_for`` or the kernel itself chooses.
+
+    ``label`` is what summaries call it instead of the kernel's name ("champion").
+    """
 
     kernel: Kernel[Any]
     gpu: Gpu
     config: Config | None = None
     name: str = ""
+    label: str | None = None
+    config_for: ConfigFor | None = None
+    chosen: Config | None = None
     _plans: dict[Problem, LaunchPlan] = field(default_factory=dict, repr=False)
+    _prepared: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.name = self.name or self.kernel.name
@@ -66,21 +87,46 @@ class Ours(Contender):
             Unsupported: with the predicate's reason.
         """
         if problem not in self._plans:
-            if self.config is None:
-                self.config = self.kernel.default_config(problem, self.gpu)
-            self._plans[problem] = self.kernel.plan(problem, self.config, self.gpu)
+            self.chosen = self.config
+            if self.chosen is None and self.config_for is not None:
+                self.chosen = self.config_for(self.kernel, problem, self.gpu)
+            if self.chosen is None:
+                self.chosen = self.kernel.default_config(problem, self.gpu)
+            self._plans[problem] = self.kernel.plan(problem, self.chosen, self.gpu)
         return self._plans[problem]
 
     def bind(self, problem: Problem, operands: Operands) -> Call:
-        runner: Any = importlib.import_module("rungemm.gpu")  # needs torch, so not at the top
+        from ..gpu import prepare
+
         plan = self.plan(problem)
-        prepare = getattr(runner, "prepare", None)
-        if prepare is None:
-            return lambda: runner.run_plan(plan, operands)
-        return prepare(plan, operands)
+        if self._prepared is None or self._prepared.plan is not plan:
+            self._prepared = prepare(plan, operands["D"].get_device())
+        run = self._prepared.run
+        operands = {role: operands[role] for role in ("A", "B", "C", "D") if role in operands}
+        return lambda: run(operands)
 
     def record(self) -> dict[str, Any]:
-        return {"kernel": self.kernel.name, "config": self.config.to_dict() if self.config is not None else None}
+        config = self.chosen or self.config
+        record = {"kernel": self.kernel.name, "config": config.to_dict() if config is not None else None}
+        return record | ({"label": self.label} if self.label else {})
+
+
+@dataclass
+class Library(Contender):
+    """``rungemm.matmul``, dispatcher and all, as a user calls it."""
+
+    name: str = "library"
+
+    def bind(self, problem: Problem, operands: Operands) -> Call:
+        try:
+            library: Any = importlib.import_module("rungemm.ops")
+        except ImportError as error:
+            raise InputError(f"contender library: rungemm.ops cannot be imported ({error})") from error
+        a, b, d, precision = operands["A"], operands["B"], operands["D"], problem.precision
+        if problem.alpha == 1 and not problem.reads_c:
+            return lambda: library.matmul(a, b, out=d, precision=precision)
+        c, alpha, beta = operands.get("C"), problem.alpha, problem.beta
+        return lambda: library.gemm(a, b, c, alpha=alpha, beta=beta, out=d, precision=precision)
 
 
 @dataclass
@@ -212,9 +258,31 @@ def _peer(name: str) -> Contender:
     return UserCallable(f"{module}:gemm", name=name)
 
 
-def contender_named(text: str, gpu: Gpu) -> Contender:
-    """A contender by what the user typed: "cublas" (or "torch"), "torch-compile", a rung, "rung@key=value,key=value",
-    or "module:function".
+def champion_for(problem: Problem, gpu: Gpu) -> Kernel[Any]:
+    """The kernel to beat others with: the last champion of the ladder that takes the problem, else the last rung.
+
+    Raises:
+        InputError: no rung takes it; the message is the last rung's reason.
+    """
+    ranked = sorted(LADDER, key=lambda kernel: kernel.name.startswith("champion"))  # stable: ladder order within
+    reason = ""
+    for kernel in reversed(ranked):
+        try:
+            kernel.default_config(problem, gpu)
+        except Unsupported as error:
+            reason = reason or str(error)
+            continue
+        return kernel
+    raise InputError(f"no rung takes {problem} on {gpu.title}: {reason}")
+
+
+def contender_named(
+    text: str, gpu: Gpu, problem: Problem | None = None, config_for: ConfigFor | None = None
+) -> Contender:
+    """A contender by what the user typed: "cublas" (or "torch"), "torch-compile", "library", "champion", a rung,
+    "rung@key=value,key=value", or "module:function".
+
+    "champion" is a different kernel for different problems, so it needs one.
 
     Raises:
         InputError: it is none of these; the message lists what is.
@@ -224,6 +292,10 @@ def contender_named(text: str, gpu: Gpu) -> Contender:
         return TorchMatmul()
     if key in ("torch-compile", "torch.compile"):
         return TorchCompile()
+    if key == "library":
+        return Library()
+    if key == "champion" and problem is not None:
+        return Ours(champion_for(problem, gpu), gpu, name=key, label=key, config_for=config_for)
     if key in PEERS:
         return _peer(key)
     if ":" in key:
@@ -232,9 +304,10 @@ def contender_named(text: str, gpu: Gpu) -> Contender:
     try:
         kernel = find_kernel(name)
     except ValueError as error:
-        raise InputError(f"contender {key!r}: {error}, or cublas, torch-compile, module:function") from error
+        others = "cublas, torch-compile, library, champion or module:function"
+        raise InputError(f"contender {key!r}: {error}; or {others}") from error
     if not settings:
-        return Ours(kernel, gpu)
+        return Ours(kernel, gpu, config_for=config_for)
     return Ours(kernel, gpu, config_from(kernel, settings), name=key)
 
 
