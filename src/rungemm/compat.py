@@ -19,6 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
+from triton.experimental.gluon.language import _core as _gl_core
 from triton.experimental.gluon.language.nvidia.ampere import async_copy as _async_copy
 from triton.experimental.gluon.language.nvidia.ampere import mbarrier as _ampere_mbarrier
 from triton.experimental.gluon.language.nvidia.ampere import mma_v2
@@ -66,6 +67,7 @@ __all__ = [
     "tma_store",
     "tma_store_wait",
     "triton",
+    "warp_specialize",
     "warpgroup_mma",
     "warpgroup_mma_init",
     "warpgroup_mma_wait",
@@ -104,6 +106,41 @@ aggregate = _first((gluon, "aggregate"), (_tl_core, "_aggregate"))
 def padded_shared_layout(interval: int, padding: int, shape: list[int], order: list[int]) -> Any:
     """A row-padded shared layout: ``padding`` elements after every ``interval``."""
     return gl.PaddedSharedLayout.with_identity_for([[interval, padding]], shape, order)
+
+
+class _Passing:
+    """An object with some of its methods replaced."""
+
+    def __init__(self, target: Any, **replaced: Any) -> None:
+        self._target = target
+        self._replaced = replaced
+
+    def __getattr__(self, name: str) -> Any:
+        return self._replaced.get(name) or getattr(self._target, name)
+
+
+@_gl_core.builtin
+def _warp_specialize_36(functions_and_args, worker_num_warps, worker_num_regs=None, _semantic=None, _generator=None):
+    """3.6 always asks for registers, with which sm_80 and sm_89 do not compile; here it may leave them alone."""
+    warps = [_gl_core._unwrap_if_constexpr(count) for count in worker_num_warps]
+    if worker_num_regs is not None:
+        registers = [_gl_core._unwrap_if_constexpr(count) for count in worker_num_regs]
+        return _semantic.warp_specialize(functions_and_args, warps, registers, _generator)
+    builder = _semantic.builder
+
+    def create(*arguments: Any) -> Any:
+        region = builder.create_warp_specialize(*arguments)
+        return _Passing(region, set_requested_registers=lambda registers: None)
+
+    _semantic.builder = _Passing(builder, create_warp_specialize=create)
+    try:
+        return _semantic.warp_specialize(functions_and_args, warps, [0] * len(warps), _generator)
+    finally:
+        _semantic.builder = builder
+
+
+# 3.7 made the registers optional: ``warp_specialize(functions_and_args, worker_num_warps, worker_num_regs=None)``.
+warp_specialize = _warp_specialize_36 if TRITON_VERSION.startswith("3.6.") else gl.warp_specialize
 
 
 # --- the compiler itself -----------------------------------------------------------------------------------------
@@ -184,6 +221,7 @@ def gluon_builtins() -> list[tuple[str, Any]]:
         ("warpgroup_mma_wait", warpgroup_mma_wait),
         ("mma_v2", mma_v2),
         ("barrier", barrier),
+        ("warp_specialize", warp_specialize),
         ("pinned_fma", pinned_fma),
     ]
     ampere = _first((_ampere_mbarrier, "arrive"))
