@@ -62,6 +62,7 @@ __all__ = [
     "mma_v2",
     "padded_shared_layout",
     "pinned_fma",
+    "skip_compiler_hash",
     "tma",
     "tma_load",
     "tma_store",
@@ -163,6 +164,16 @@ def compiler_stamp() -> str:
         status = path.stat()
         parts.append(f"{path.name} {status.st_size} {status.st_mtime_ns}")
     return "; ".join(parts)
+
+
+def skip_compiler_hash() -> None:
+    """For a process whose Triton cache is its own and empty: do not hash the whole of Triton for its key.
+
+    Half a second to a second in each of our compiling children, for a key that is never looked up again.
+    """
+    module = triton.runtime.cache
+    if hasattr(module, "triton_key"):
+        module.triton_key = compiler_stamp
 
 
 _NOT_FOR_CODE = ("TRITON_CACHE_", "TRITON_HOME", "TRITON_DUMP_", "TRITON_PRINT_", "TRITON_KERNEL_DUMP")

@@ -43,6 +43,9 @@ def main() -> None:
     for entry in read_message(requests):
         if entry not in sys.path:
             sys.path.append(entry)
+    from ..compat import skip_compiler_hash
+
+    skip_compiler_hash()
     while True:
         try:
             request = read_message(requests)
