@@ -1,0 +1,223 @@
+"""The fp32 champion: a thread's tile in named registers, walked like a serpent; see :mod:`.register_tile` for why.
+
+The plan, the layouts and the search space; the device code is :mod:`.champion_kernel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...compat import gl, padded_shared_layout
+from ...hardware import Gpu
+from ...problem import Matrix, Problem
+from ..common import cdiv, gemm_arguments
+from ..plan import Argument, Launch, LaunchPlan, Scalar, Workspace
+from .champion_kernel import champion_fp32_kernel
+from .simt import SimtConfig, SimtKernel
+from .split import partial_arguments, partial_sums, reduction_launch, split_stride
+
+__all__ = ["ChampionConfig", "ChampionFp32"]
+
+PAD = 4
+"""Elements after each row of a tile that is turned on its way: rows start in other banks and stay 16-byte aligned."""
+
+
+@dataclass(frozen=True)
+class ChampionConfig(SimtConfig):
+    """One setting of the champion.
+
+    Attributes:
+        thread_m, thread_n: a thread's tile: groups of 4x4 neighbours, the groups equally far apart. 4, 8 or 16.
+        lanes_m: lanes of a warp down the tile; 32 / lanes_m lie across.
+        interleaved: lanes alternate between the two directions, so that both fragments' loads are merged in pairs.
+        splits: parts of K that different programs compute.
+        pinned: multiply-adds stay in the order written; otherwise LLVM sorts them.
+        max_registers: a cap for ptxas; 0 for none.
+    """
+
+    num_warps: int = 8
+    tile_m: int = 128
+    tile_n: int = 256
+    tile_k: int = 8
+    thread_m: int = 8
+    thread_n: int = 16
+    group_m: int = 8
+    lanes_m: int = 4
+    interleaved: bool = False
+    splits: int = 1
+    pinned: bool = True
+    max_registers: int = 0
+
+    @property
+    def warps_m(self) -> int:
+        return self.tile_m // (self.thread_m * self.lanes_m)
+
+    @property
+    def warps_n(self) -> int:
+        return self.num_warps // self.warps_m
+
+
+@dataclass(frozen=True)
+class Copy:
+    """How a tile of TILE_K x ``width`` of an operand gets to shared memory.
+
+    Attributes:
+        asynchronous: by cp.async; otherwise through registers.
+        layout: which thread copies what.
+        shared: the tile's layout in shared memory.
+    """
+
+    asynchronous: bool
+    layout: Any
+    shared: Any
+
+
+def copy_of(matrix: Matrix, k_stride: int, other_stride: int, width: int, config: ChampionConfig) -> Copy:
+    """The way for an operand: neighbours along the tile's rows by cp.async, neighbours along K through registers."""
+    tile_k, warps = config.tile_k, config.num_warps
+    aligned = matrix.alignment % 16 == 0
+    plain = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    if k_stride == 1 and other_stride != 1:
+        # A warp takes whole stretches of K: 16 bytes a lane where every row starts at a multiple of 16.
+        vector = 4 if aligned and other_stride % 4 == 0 and matrix_extent(matrix, k_stride) % 4 == 0 else 1
+        lanes_k = tile_k // vector
+        layout = gl.BlockedLayout([vector, 1], [lanes_k, 32 // lanes_k], [1, warps], [0, 1])
+        return Copy(False, layout, padded_shared_layout(width, PAD, [tile_k, width], [1, 0]))
+    vector = 1
+    if other_stride == 1 and aligned and k_stride % 4 == 0 and matrix_extent(matrix, k_stride) % 4 == 0:
+        vector = 4
+    lanes = min(32, width // vector)
+    warps_k = min(warps, max(1, tile_k // (32 // lanes)))
+    layout = gl.BlockedLayout([1, vector], [32 // lanes, lanes], [warps_k, warps // warps_k], [1, 0])
+    return Copy(True, layout, plain)
+
+
+def matrix_extent(matrix: Matrix, k_stride: int) -> int:
+    """How many neighbours in memory a row (or column) of a matrix has."""
+    return matrix.cols if matrix.col_stride == 1 else matrix.rows
+
+
+Basis = tuple[str, int]
+"""Where the next bit of a register's, a lane's or a warp's number leads: so many rows ("m") or columns ("n") on."""
+
+
+def thread_bases(
+    config: ChampionConfig, vector_m: int, vector_n: int, rows: int, cols: int
+) -> tuple[list[Basis], list[Basis], list[Basis]]:
+    """Register, lane and warp bases of a ``rows`` x ``cols`` tile: vectors in a thread, side by side over the lanes,
+    then over the warps, and all that repeated until the tile is full."""
+    at = {"m": vector_m, "n": vector_n}
+
+    def take(direction: str, count: int) -> list[Basis]:
+        first, at[direction] = at[direction], at[direction] * count
+        return [(direction, first << i) for i in range(count.bit_length() - 1)]
+
+    down, across = take("m", config.lanes_m), take("n", 32 // config.lanes_m)
+    if config.interleaved:
+        paired = min(len(down), len(across))
+        lanes = [basis for pair in zip(across, down, strict=False) for basis in pair] + across[paired:] + down[paired:]
+    else:
+        lanes = across + down
+    warps = take("n", config.warps_n) + take("m", config.warps_m)
+    registers = [("n", 1 << i) for i in range(vector_n.bit_length() - 1)]
+    registers += [("m", 1 << i) for i in range(vector_m.bit_length() - 1)]
+    registers += take("n", cols // at["n"]) + take("m", rows // at["m"])
+    return registers, lanes, warps
+
+
+def tile_layout(config: ChampionConfig, vector_n: int) -> Any:
+    """One accumulator (or ``vector_n`` neighbouring ones) for each thread, as a tile of all the threads."""
+    rows, cols = config.tile_m // config.thread_m, vector_n * config.tile_n // config.thread_n
+    bases = thread_bases(config, 1, vector_n, rows, cols)
+    registers, lanes, warps = ([[x, 0] if way == "m" else [0, x] for way, x in part] for part in bases)
+    return gl.DistributedLinearLayout(registers, lanes, warps, [], [rows, cols])
+
+
+def fragment_layout(config: ChampionConfig, way: str) -> Any:
+    """A row of an operand's tile in shared memory as the threads read it: A's is along "m", B's along "n".
+
+    Threads that differ in the other direction read the same elements.
+    """
+    registers, lanes, warps = thread_bases(config, 4, 4, config.tile_m, config.tile_n)
+    return gl.DistributedLinearLayout(
+        [[0, x] for w, x in registers if w == way],
+        [[0, x if w == way else 0] for w, x in lanes],
+        [[0, x if w == way else 0] for w, x in warps],
+        [],
+        [1, config.tile_m if way == "m" else config.tile_n],
+    )
+
+
+class ChampionFp32(SimtKernel):
+    name = "champion_fp32"
+    idea = "a thread's tile in named registers, multiplied in the order that the register file likes"
+    expects = "the multiply-adds wait for no register port: dispatch stalls fall, the FMA pipe fills"
+    below = "split_k"
+    function = champion_fp32_kernel
+    config_type = ChampionConfig
+    default = ChampionConfig()
+
+    def rejects_layout(self, config: SimtConfig) -> str | None:
+        assert isinstance(config, ChampionConfig)
+        for name in ("thread_m", "thread_n"):
+            if getattr(config, name) not in (4, 8, 16):
+                return f"{name} is {getattr(config, name)}: a thread's tile is 4, 8 or 16 a side"
+        if config.lanes_m not in (1, 2, 4, 8, 16, 32):
+            return f"lanes_m is {config.lanes_m}: a power of two up to 32"
+        if config.warps_m < 1 or config.num_warps % config.warps_m:
+            return (
+                f"tile_m is {config.tile_m}: {config.lanes_m} lanes of {config.thread_m} rows make a warp "
+                f"{config.lanes_m * config.thread_m} rows high, which must fit the tile and {config.num_warps} warps"
+            )
+        if config.tile_k not in (4, 8, 16, 32):
+            return f"tile_k is {config.tile_k}: 4, 8, 16 or 32"
+        if config.splits < 1:
+            return f"splits is {config.splits}: 1 or more"
+        return None
+
+    def shared_bytes(self, config: SimtConfig) -> int:
+        return 2 * 4 * config.tile_k * (config.tile_m + config.tile_n + 2 * PAD)
+
+    def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
+        yield self.default
+
+    def build(self, problem: Problem, config: SimtConfig, gpu: Gpu) -> LaunchPlan:
+        assert isinstance(config, ChampionConfig)
+        a, b = problem.a, problem.b
+        steps = cdiv(problem.effective_k, config.tile_k)
+        # An even number of tiles for each part of K but the last.
+        split_tiles = 2 * cdiv(cdiv(steps, 2), config.splits)
+        splits = max(1, cdiv(steps, split_tiles)) if split_tiles else 1
+        copy_a = copy_of(a, a.col_stride, a.row_stride, config.tile_m, config)
+        copy_b = copy_of(b, b.row_stride, b.col_stride, config.tile_n, config)
+        arguments: dict[str, Argument] = dict(gemm_arguments(problem))
+        arguments["split_tiles"] = Scalar.index(split_tiles)
+        arguments["split_stride"] = split_stride(problem)
+        if splits > 1:
+            arguments.update(partial_arguments(problem))
+        constants = (
+            ("TILE_M", config.tile_m), ("TILE_N", config.tile_n), ("TILE_K", config.tile_k),
+            ("READ_C", problem.reads_c and splits == 1),
+            ("MASK_M", problem.m % config.tile_m != 0), ("MASK_N", problem.n % config.tile_n != 0),
+            ("LACKING", steps * config.tile_k - problem.effective_k), ("ODD", steps % 2 == 1),
+            ("SPLIT", splits > 1),
+            ("THREAD_M", config.thread_m), ("THREAD_N", config.thread_n), ("GROUP_M", config.group_m),
+            ("PINNED", config.pinned),
+            ("A_ASYNC", copy_a.asynchronous), ("B_ASYNC", copy_b.asynchronous),
+            ("A_COPY", copy_a.layout), ("B_COPY", copy_b.layout),
+            ("A_SHARED", copy_a.shared), ("B_SHARED", copy_b.shared),
+            ("A_FRAGMENT", fragment_layout(config, "m")), ("B_FRAGMENT", fragment_layout(config, "n")),
+            ("SINGLE", tile_layout(config, 1)), ("STORE", tile_layout(config, 4)),
+        )  # fmt: skip
+        tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
+        launch = Launch(
+            champion_fp32_kernel, (tiles, splits, 1), tuple(arguments.items()), constants, config.num_warps,
+            config.max_registers or None,
+        )  # fmt: skip
+        if splits == 1:
+            return LaunchPlan(self.name, (launch,))
+        workspace: Workspace = partial_sums(problem, splits)
+        return LaunchPlan(self.name, (launch, reduction_launch(problem, splits)), (workspace,))
+
