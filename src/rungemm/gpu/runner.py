@@ -171,7 +171,9 @@ def prepare(plan: LaunchPlan, device: int | None = None, compiled: tuple[Compile
     if compiled is None:
         major, minor = torch.cuda.get_device_capability(index)
         compiled = compile_plan(plan, 10 * major + minor)
-    return Prepared(plan, index, compiled, driver())
+    # Loading makes the device's context current; the guard puts back what was.
+    with torch.cuda.device(index):
+        return Prepared(plan, index, compiled, driver())
 
 
 _recent: dict[tuple[int, int], Any] = {}
