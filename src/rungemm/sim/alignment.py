@@ -129,7 +129,8 @@ def divided(a: Alignment, b: Alignment) -> Alignment:
         return Alignment((1,) * rank, (1,) * rank, constancy)
     d = power_of_two(b.constant) if b.constant & (b.constant - 1) == 0 else 1
     constancy = tuple(max(gcd(gcd(a.contiguity[i], d), a.divisibility[i]), a.constancy[i]) for i in range(rank))
-    divisibility = tuple(max(a.divisibility[i] // b.constant, 1) if d > 1 or b.constant == 1 else 1 for i in range(rank))
+    plain = d == 1 and b.constant != 1
+    divisibility = tuple(1 if plain else max(a.divisibility[i] // b.constant, 1) for i in range(rank))
     contiguity = a.contiguity if b.constant == 1 else (1,) * rank
     value = None if a.constant is None else a.constant // b.constant
     return Alignment(tuple(power_of_two(x) for x in divisibility), contiguity, constancy, value)
@@ -139,7 +140,7 @@ def divided(a: Alignment, b: Alignment) -> Alignment:
 def remainder(a: Alignment, b: Alignment) -> Alignment:
     """a % b: runs survive up to the divisor's own power of two."""
     rank = len(a.divisibility)
-    contiguity = tuple(max(gcd(a.contiguity[i], b.divisibility[i]) if b.contiguity[i] == 1 else 1, 1) for i in range(rank))
+    contiguity = tuple(gcd(a.contiguity[i], b.divisibility[i]) if b.contiguity[i] == 1 else 1 for i in range(rank))
     divisibility = tuple(gcd(a.divisibility[i], b.divisibility[i]) for i in range(rank))
     constancy = tuple(gcd(a.constancy[i], b.constancy[i]) for i in range(rank))
     return Alignment(divisibility, contiguity, constancy)

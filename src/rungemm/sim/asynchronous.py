@@ -25,7 +25,8 @@ __all__ = ["ASYNCHRONOUS", "TensorDescriptor"]
 
 
 def async_copy_load(
-    smem: Any, pointer: Any, mask: Any = None, cache_modifier: Any = "", eviction_policy: Any = "", volatile: Any = False
+    smem: Any, pointer: Any, mask: Any = None, cache_modifier: Any = "", eviction_policy: Any = "",
+    volatile: Any = False,
 ) -> None:  # fmt: skip
     """cp.async: global to shared without registers; masked-off elements become zero."""
     partition = MACHINE.active
@@ -229,7 +230,9 @@ class TensorDescriptor:
             if n > 1 and s * size % 16:
                 raise fault_at("type-error", f"{name} has a stride of {s} elements: TMA wants multiples of 16 bytes")
         if block[-1] * size % 16:
-            raise fault_at("type-error", f"{name} has blocks {block[-1]} elements wide: TMA wants multiples of 16 bytes")
+            raise fault_at(
+                "type-error", f"{name} has blocks {block[-1]} elements wide: TMA wants multiples of 16 bytes"
+            )
         if any(b > 256 for b in block) and not isinstance(layout, gl.NVMMASharedLayout):
             raise fault_at("type-error", f"{name} has a block of {list(block)}: a TMA box has at most 256 a side")
         low = self.first + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0 and n > 0)
@@ -237,7 +240,8 @@ class TensorDescriptor:
         empty = 0 in shape
         if not empty and (low < 0 or high >= buffer.flat.size):
             raise fault_at(
-                "out-of-bounds", f"{name} of shape {list(shape)} and strides {list(strides)} reaches outside {buffer.name}"
+                "out-of-bounds",
+                f"{name} of shape {list(shape)} and strides {list(strides)} reaches outside {buffer.name}",
             )
         self.attach()
         if buffer.owned is not None and not empty:
@@ -313,7 +317,7 @@ def _check_block(desc: TensorDescriptor, view: View, what: str) -> None:
 
 
 def tma_load(desc: Any, coord: Any, barrier: Any, result: Any, pred: Any = True, multicast: Any = False) -> None:
-    """A block of a tensor into shared memory; zero outside the tensor. The mbarrier receives the whole block's bytes."""
+    """A block of a tensor into shared memory, zero outside the tensor. The mbarrier receives all the block's bytes."""
     if not pred:
         return
     view = _view(result, "a TMA load")
@@ -415,7 +419,9 @@ class PendingTile(Tile):
 
     __slots__ = ("holder", "issued_at", "partition", "time", "token")
 
-    def __init__(self, like: Tile, holder: list[np.ndarray], partition: Partition, time: int, token: bool, site: Any) -> None:
+    def __init__(
+        self, like: Tile, holder: list[np.ndarray], partition: Partition, time: int, token: bool, site: Any
+    ) -> None:
         self.element = like.element
         self.layout = like.layout
         self.shape = like.shape
@@ -438,7 +444,8 @@ class PendingTile(Tile):
         if self.token:
             raise fault_at(
                 "read-before-arrival",
-                f"the result of the asynchronous warpgroup_mma{where} is used directly: use what warpgroup_mma_wait returns",
+                f"the result of the asynchronous warpgroup_mma{where} is used directly: use what "
+                "warpgroup_mma_wait returns",
             )
         if not self.complete:
             raise fault_at(
@@ -469,8 +476,10 @@ def _check_mma(a: Any, b: Any, acc: Any, what: str, version: int) -> None:
     if not isinstance(acc, Tile):
         raise fault_at("type-error", f"{what} takes an accumulator tile, not a {type(acc).__name__}")
     layout = acc.layout
-    if not isinstance(layout, gl.NVMMADistributedLayout) or list(layout.version)[0] != version:
-        raise fault_at("layout-mismatch", f"{what} wants an accumulator in NVMMADistributedLayout version {version}, not {layout}")
+    if not isinstance(layout, gl.NVMMADistributedLayout) or next(iter(layout.version)) != version:
+        raise fault_at(
+            "layout-mismatch", f"{what} wants an accumulator in NVMMADistributedLayout version {version}, not {layout}"
+        )
     (m, k), ta = _operand(a, f"{what}'s a", 0, acc)
     (k2, n), tb = _operand(b, f"{what}'s b", 1, acc)
     if k != k2 or (m, n) != acc.shape:
@@ -498,7 +507,9 @@ def warpgroup_mma(
     element = view_b.element
     for name, view in (("a", a), ("b", b)):
         if isinstance(view, View) and not isinstance(view.layout, gl.NVMMASharedLayout):
-            raise fault_at("layout-mismatch", f"warpgroup_mma's {name} is in {view.layout}: it must be an NVMMASharedLayout")
+            raise fault_at(
+                "layout-mismatch", f"warpgroup_mma's {name} is in {view.layout}: it must be an NVMMASharedLayout"
+            )
     if element.bits != 16:
         # K must be the contiguous dimension of both; for b that is the layout marked as transposed.
         if not view_b.layout.transposed:
@@ -574,11 +585,14 @@ def mma_v2(a: Any, b: Any, acc: Any, input_precision: Any = None) -> Tile:
     if MACHINE.observer is not None:
         (m, k), n = a.shape, b.shape[1]
         emit(
-            "mma", layout=acc.layout, shape=(m, n), k=k, operands=(a.element.name, acc.element.name), a_in_registers=True,
+            "mma", layout=acc.layout, shape=(m, n), k=k, operands=(a.element.name, acc.element.name),
+            a_in_registers=True,
             element_bytes=a.element.bytes, key=("mma", acc.layout, m, n, k, a.element.name, acc.element.name),
         )  # fmt: skip
     return Tile(
-        numeric.matmul(a.data, b.data, acc.data, acc.element.numpy, saturate=acc.element is I32), acc.element, acc.layout
+        numeric.matmul(a.data, b.data, acc.data, acc.element.numpy, saturate=acc.element is I32),
+        acc.element,
+        acc.layout,
     )
 
 

@@ -94,8 +94,8 @@ class Barrier:
             where = f" at {short(self.expect_site)}" if self.expect_site else ""
             raise SimulationFault(
                 "wrong-bytes",
-                f"{self.name} received {-self.bytes} bytes more than were expected{where}, and no arrival is pending in "
-                f"phase {self.phase} that could expect them: correct mbarrier.expect",
+                f"{self.name} received {-self.bytes} bytes more than were expected{where}, and no arrival is pending "
+                f"in phase {self.phase} that could expect them: correct mbarrier.expect",
                 site,
             )
         self.advance()

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.plan import Descriptor, Launch, LaunchPlan, Pointer as PlanPointer, Scalar
+from ..kernels.plan import Descriptor, Launch, LaunchPlan, Scalar
+from ..kernels.plan import Pointer as PlanPointer
 from . import numeric
 from .alignment import scalar
 from .asynchronous import TensorDescriptor
@@ -28,9 +29,15 @@ from .types import F32, of_numpy
 
 __all__ = ["SimReport", "run", "simulate"]
 
-_SYNCHRONOUS_ONLY = {
-    "async_copy_load", "mbarrier_init", "fence_async_shared", "tma_load", "tma_store", "warpgroup_mma", "warp_specialize",
-}  # fmt: skip
+_ASYNCHRONOUS = {
+    "async_copy_load",
+    "mbarrier_init",
+    "fence_async_shared",
+    "tma_load",
+    "tma_store",
+    "warpgroup_mma",
+    "warp_specialize",
+}
 """A program that uses none of these has one partition and nothing in flight: no order to check."""
 
 
@@ -67,7 +74,7 @@ def simulate(
         plan: what :meth:`rungemm.kernels.base.Kernel.plan` returned.
         operands: "A", "B", "C", "D" (and "bias" and the like) by role, each of (rows, cols) with any NumPy strides and
             the dtype that the plan says. "D" is written in place; the others never are.
-        count: count with :class:`rungemm.sim.counters.Counter` (ignored when ``observer`` is given).
+        count: count with :class:`rungemm.sim.counters.Counters` (ignored when ``observer`` is given).
         schedule: when asynchronous operations complete: "late", "eager" or "random".
         seed: of the random schedule: the same seed replays the same run.
         processes: programs of a launch run in so many processes (where the kernel has no atomics and the system has
@@ -81,9 +88,9 @@ def simulate(
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule {schedule!r} is unknown: use one of {', '.join(SCHEDULES)}")
     if observer is None and count:
-        from .counters import Counter
+        from .counters import Counters
 
-        observer = Counter()
+        observer = Counters()
     space = AddressSpace()
     buffers = _buffers_of(plan, operands, space)
     report = SimReport(observer=observer)
@@ -99,10 +106,7 @@ def simulate(
     result = buffers.get("D")
     if plan.launches and result is not None:
         _require_written(result, plan.launches[-1])
-    if observer is not None:
-        report.counters = dict(getattr(observer, "totals", {}))
-        report.per_line = dict(getattr(observer, "per_line", {}))
-    return report
+    return _counted(report)
 
 
 def run(
@@ -133,7 +137,8 @@ def run(
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule {schedule!r} is unknown: use one of {', '.join(SCHEDULES)}")
     sizes = (int(grid),) if isinstance(grid, int) else tuple(int(g) for g in grid)
-    full_grid = (*sizes, 1, 1)[:3]
+    padded = (*sizes, 1, 1)
+    full_grid = (padded[0], padded[1], padded[2])
     space = AddressSpace()
     names = list(kernel.fn.__code__.co_varnames[: kernel.fn.__code__.co_argcount])
     buffers: dict[int, Buffer] = {}
@@ -160,13 +165,19 @@ def run(
         elif isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
             arguments[name] = value
         else:
-            arguments[name] = _number(value, "fp32" if isinstance(value, float) else "i32" if abs(value) < 2**31 else "i64")
+            kind = "fp32" if isinstance(value, float) else "i32" if abs(value) < 2**31 else "i64"
+            arguments[name] = _number(value, kind)
     arguments.update(constexprs)
     _launch(kernel, full_grid, arguments, num_warps, list(buffers.values()), observer, schedule, seed, processes)
     report = SimReport(observer=observer, programs=full_grid[0] * full_grid[1] * full_grid[2])
-    if observer is not None:
-        report.counters = dict(getattr(observer, "totals", {}))
-        report.per_line = dict(getattr(observer, "per_line", {}))
+    return _counted(report)
+
+
+def _counted(report: SimReport) -> SimReport:
+    """With the observer's totals, if it counts."""
+    if hasattr(report.observer, "totals") and hasattr(report.observer, "per_line"):
+        report.counters = dict(report.observer.totals())
+        report.per_line = dict(report.observer.per_line())
     return report
 
 
@@ -237,7 +248,7 @@ def _launch(
 ) -> None:  # fmt: skip
     twin = translate_kernel(kernel)
     reached = operations_reached(kernel)
-    tracking = bool(reached & _SYNCHRONOUS_ONLY)
+    tracking = bool(reached & _ASYNCHRONOUS)
     for buffer in buffers:
         buffer.begin_launch()
     if observer is not None:

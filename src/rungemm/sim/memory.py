@@ -142,7 +142,7 @@ class Buffer:
             if not mask.any():
                 return np.zeros_like(place)
             place = np.where(mask, place, self.first)
-        if place.size and place.view(np.uint64).max() < self.flat.size:
+        if place.size and int(np.max(place.view(np.uint64))) < self.flat.size:
             if self.owned is None or self.owned[place].all():
                 return place
             wrong = ~self.owned[place]

@@ -9,8 +9,9 @@ lands exactly half way between two results. Those rare elements are recomputed b
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -118,7 +119,8 @@ def cast(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def _to_int64(wide: np.ndarray, dtype: np.dtype) -> np.ndarray:
     info = np.iinfo(dtype)
     inside = (wide > float(info.min)) & (wide < float(info.max))
-    return np.where(inside, np.where(inside, wide, 0).astype(dtype), np.where(wide < 0, info.min, info.max)).astype(dtype)
+    ends = np.where(wide < 0, info.min, info.max).astype(dtype)
+    return np.where(inside, np.where(inside, wide, 0).astype(dtype), ends)
 
 
 def truncate_tf32(values: np.ndarray) -> np.ndarray:

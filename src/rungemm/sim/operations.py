@@ -11,21 +11,20 @@ import numpy as np
 
 from ..compat import gl
 from . import alignment as align
-from . import numeric, tile as tiles
+from . import numeric
+from . import tile as tiles
 from .context import MACHINE, emit
 from .faults import fault_at
 from .memory import Buffer
 from .scalars import FloatScalar, IntScalar, is_constant, is_scalar, make_scalar
 from .shared import View
-from .tile import AUTO, Pointer, Tile, as_tile, canonical, fma_tile, same_layout
+from .tile import AUTO, Pointer, Tile, canonical, fma_tile, same_layout
 from .types import FLOAT, I1, I32, INT, U32, ElementType, element_type, promote, weak
 
 __all__ = ["SYNCHRONOUS"]
 
-_WORKSPACE = "a workspace"
-
-
 # Making tiles.
+
 
 def arange(start: Any, end: Any, layout: Any = None) -> Tile:
     length = int(end) - int(start)
@@ -73,6 +72,7 @@ def cast(input: Any, dtype: Any, fp_downcast_rounding: Any = None, bitcast: bool
 
 
 # Shapes and layouts.
+
 
 def convert_layout(value: Any, layout: Any, assert_trivial: bool = False) -> Tile:
     if not isinstance(value, Tile):
@@ -126,9 +126,12 @@ def join(a: Any, b: Any) -> Any:
 def split(a: Any) -> Any:
     if not a.shape or a.shape[-1] != 2:
         raise fault_at("type-error", f"split takes a tile whose last dimension is 2, not {list(a.shape)}")
-    layout = canonical(gl.SliceLayout(len(a.shape) - 1, a.layout)) if not isinstance(a.layout, gl.AutoLayout) else a.layout
-    if isinstance(a.layout, gl.BlockedLayout):
+    if isinstance(a.layout, gl.AutoLayout):
+        layout = a.layout
+    elif isinstance(a.layout, gl.BlockedLayout):
         layout = canonical(_split_layout(a.layout))
+    else:
+        layout = canonical(gl.SliceLayout(len(a.shape) - 1, a.layout))
     return Tile(a.data[..., 0], a.element, layout), Tile(a.data[..., 1], a.element, layout)
 
 
@@ -152,6 +155,7 @@ def _split_layout(layout: Any) -> Any:
 
 
 # Arithmetic.
+
 
 def _spread(*values: Any) -> tuple[list[Any], ElementType, Any, Any]:
     """Values of one elementwise operation as arrays of one type; the layout; the first tile, if any."""
@@ -199,9 +203,9 @@ def dot_fma(a: Any, b: Any, acc: Any) -> Tile:
     for name, operand, number in (("a", a, 0), ("b", b, 1)):
         layout = operand.layout
         if not isinstance(layout, gl.DotOperandLayout) or layout.operand_index != number:
-            raise fault_at("layout-mismatch", f"dot_fma's {name} is in {layout}: it must be DotOperandLayout({number}, ...)")
+            raise fault_at("layout-mismatch", f"dot_fma's {name} is in {layout}, not DotOperandLayout({number}, ...)")
         if canonical(layout.parent) is not parent:
-            raise fault_at("layout-mismatch", f"dot_fma's {name} has the parent {layout.parent}, the accumulator {parent}")
+            raise fault_at("layout-mismatch", f"dot_fma's {name} belongs to {layout.parent}, not to {parent}")
     if a.shape[1] != b.shape[0] or (a.shape[0], b.shape[1]) != acc.shape:
         raise fault_at("type-error", f"dot_fma of {list(a.shape)} and {list(b.shape)} into {list(acc.shape)}")
     total = acc.data
@@ -210,7 +214,8 @@ def dot_fma(a: Any, b: Any, acc: Any) -> Tile:
         total = numeric.fma(x[:, k : k + 1], y[k : k + 1, :], total)
     if MACHINE.observer is not None:
         k = a.shape[1]
-        emit("fma", layout=parent, shape=acc.shape, k=k, element_bytes=acc.element.bytes, key=("fma", parent, acc.shape, k))
+        key = ("fma", parent, acc.shape, k)
+        emit("fma", layout=parent, shape=acc.shape, k=k, element_bytes=acc.element.bytes, key=key)
     return Tile(total, acc.element, parent)
 
 
@@ -321,6 +326,7 @@ def umulhi(x: Any, y: Any) -> Any:
 
 # Reductions.
 
+
 def _named_reduction(name: str) -> Any:
     def operation(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None, **_: Any) -> Any:
         tile = input.to(dtype) if dtype is not None else input
@@ -351,6 +357,7 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False) -> A
 
 
 # Programs and the compile-time world.
+
 
 def program_id(axis: Any) -> Any:
     return make_scalar(MACHINE.running.id[int(axis)], I32)
@@ -414,6 +421,7 @@ def barrier(**_: Any) -> None:
 
 # Global memory.
 
+
 def _pointers(pointer: Any, what: str) -> tuple[Buffer, np.ndarray, Any]:
     if not isinstance(pointer, Pointer):
         raise fault_at("type-error", f"{what} takes a pointer or a tile of pointers, not {type(pointer).__name__}")
@@ -439,7 +447,9 @@ def _masked(pointer: Pointer, mask: Any, offset: np.ndarray, layout: Any) -> tup
     return offset, mask.data, layout
 
 
-def _emit_global(kind: str, pointer: Pointer, offset: np.ndarray, mask: Any, data: Any, layout: Any, **more: Any) -> None:
+def _emit_global(
+    kind: str, pointer: Pointer, offset: np.ndarray, mask: Any, data: Any, layout: Any, **more: Any
+) -> None:
     buffer = pointer.buffer
     known = pointer.alignment
     if pointer.shape and pointer.shape != offset.shape:
@@ -499,7 +509,8 @@ def load(
 
 
 def store(
-    pointer: Any, value: Any, mask: Any = None, boundary_check: Any = (), cache_modifier: Any = "", eviction_policy: Any = ""
+    pointer: Any, value: Any, mask: Any = None, boundary_check: Any = (), cache_modifier: Any = "",
+    eviction_policy: Any = "",
 ) -> None:  # fmt: skip
     buffer, offset, layout = _pointers(pointer, "store")
     element = buffer.element
@@ -556,7 +567,7 @@ _ATOMICS: dict[str, Any] = {
 
 
 def atomic(name: str, pointer: Any, value: Any, mask: Any, sem: Any, compare: Any = None) -> Any:
-    """A read-modify-write of every element in turn; returns what was there. Elements that repeat add up in tile order."""
+    """A read-modify-write of every element in turn; returns what was there. Repeated elements go in tile order."""
     buffer, offset, layout = _pointers(pointer, f"atomic_{name}")
     element = buffer.element
     if isinstance(value, Tile) and value.shape != offset.shape and offset.shape:
@@ -584,7 +595,8 @@ def atomic(name: str, pointer: Any, value: Any, mask: Any, sem: Any, compare: An
     targets, news = place[live], data[live]
     program.atomic_check(buffer, targets, sem)
     if compare is not None:
-        expected = np.broadcast_to(numeric.cast(np.asarray(getattr(compare, "data", compare)), element.numpy), place.shape)
+        wanted = numeric.cast(np.asarray(getattr(compare, "data", compare)), element.numpy)
+        expected = np.broadcast_to(wanted, place.shape)
         for at, new, want in zip(targets, news, expected[live], strict=True):
             if buffer.flat[at] == want:
                 buffer.flat[at] = new
@@ -608,6 +620,7 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
 
 # Shared memory.
 
+
 def allocate_shared_memory(element_ty: Any, shape: Any, layout: Any, value: Any = None) -> View:
     view = MACHINE.running.allocate(element_ty, shape, layout)
     if value is not None:
@@ -622,7 +635,8 @@ SYNCHRONOUS: dict[str, Any] = {
         "to_tensor": to_tensor, "cast": cast, "convert_layout": convert_layout, "set_auto_layout": set_auto_layout,
         "expand_dims": expand_dims, "broadcast": broadcast, "permute": permute, "reshape": reshape, "join": join,
         "split": split, "fma": fma, "dot_fma": dot_fma, "maximum": maximum, "minimum": minimum, "where": where,
-        "pinned_fma": fma, "cdiv": cdiv, "add": add, "sub": sub, "mul": mul, "exp": _unary(np.exp), "exp2": _unary(np.exp2),
+        "pinned_fma": fma, "cdiv": cdiv, "add": add, "sub": sub, "mul": mul,
+        "exp": _unary(np.exp), "exp2": _unary(np.exp2),
         "log": _unary(np.log), "log2": _unary(np.log2), "cos": _unary(np.cos), "sin": _unary(np.sin),
         "sqrt": _unary(np.sqrt), "sqrt_rn": _unary(np.sqrt), "rsqrt": _unary(lambda x: 1.0 / np.sqrt(x)),
         "floor": _unary(np.floor), "ceil": _unary(np.ceil), "erf": _unary(_erf), "abs": math_abs, "fdiv": fdiv,

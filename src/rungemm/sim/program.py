@@ -28,7 +28,7 @@ from .events import Site
 from .faults import SOURCES, SimulationFault, fault_at
 from .memory import Buffer
 from .order import Clock, join
-from .shared import Allocation, AliasGroup, View
+from .shared import AliasGroup, Allocation, View
 from .types import ElementType, element_type
 
 __all__ = ["SCHEDULES", "Flight", "Partition", "Program", "Waiting"]
@@ -55,7 +55,9 @@ class Flight:
 
     __slots__ = ("barrier", "describe", "done", "land_", "queue", "site")
 
-    def __init__(self, land: Callable[[], None], describe: str, queue: Any = None, barrier: Barrier | None = None) -> None:
+    def __init__(
+        self, land: Callable[[], None], describe: str, queue: Any = None, barrier: Barrier | None = None
+    ) -> None:
         self.land_ = land
         self.describe = describe
         self.queue = queue
@@ -143,10 +145,10 @@ class Queue:
         count = len(self.groups) - outstanding
         if count <= 0:
             return
-        time = 0
-        for time, flights in self.groups[:count]:
+        for _, flights in self.groups[:count]:
             for flight in flights:
                 flight.land()
+        time = self.groups[count - 1][0]
         del self.groups[:count]
         join(partition.clock, {self.component: time})
 
@@ -235,7 +237,9 @@ class Program:
             if self.schedule == "random":
                 fault.schedule = "random"
 
-    def start(self, partition: Partition, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def start(
+        self, partition: Partition, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Make a partition's greenlet; the loop runs it."""
         result: list[Any] = []
 
@@ -381,8 +385,8 @@ class Program:
         if other is not None:
             raise fault_at(
                 "program-dependence",
-                f"{what} reads of {buffer.name} what program {self.id_of(other)} of the same launch wrote: programs run "
-                "in any order; split the launch, or order them with an atomic",
+                f"{what} reads of {buffer.name} what program {self.id_of(other)} of the same launch wrote: programs "
+                "run in any order; split the launch, or order them with an atomic",
             )
         buffer.reader[where] = self.number + 1
 
@@ -394,7 +398,7 @@ class Program:
             at = int(place[buffer.writer[place] == other + 1].ravel()[0]) - buffer.first
             raise fault_at(
                 "written-twice",
-                f"{what} writes {buffer.locate(at)}, which program {self.id_of(other)} has written: their tiles overlap",
+                f"{what} writes {buffer.locate(at)}, which program {self.id_of(other)} has written: tiles overlap",
             )
         other = self._foreign(buffer.reader[place])
         if other is not None:
@@ -411,7 +415,7 @@ class Program:
         if other is not None:
             raise fault_at(
                 "program-dependence",
-                f"an atomic reaches what program {self.id_of(other)} of the same launch wrote to {buffer.name} without one",
+                f"an atomic reaches what program {self.id_of(other)} of this launch wrote to {buffer.name} without one",
             )
         if semantics == "relaxed" or place.size > 1:
             return

@@ -15,7 +15,16 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..compat import aggregate_source, constexpr, gl, gluon_builtins, is_aggregate, is_builtin, is_constexpr_function, is_jit
+from ..compat import (
+    aggregate_source,
+    constexpr,
+    gl,
+    gluon_builtins,
+    is_aggregate,
+    is_builtin,
+    is_constexpr_function,
+    is_jit,
+)
 from .asynchronous import ASYNCHRONOUS
 from .faults import SOURCES, NotSimulated, fault_at
 from .operations import SYNCHRONOUS, builtin_max, builtin_min
@@ -195,10 +204,10 @@ class Translation:
                 elif isinstance(member, types.FunctionType):
                     members[name] = self.function(member)
                 elif isinstance(member, property) and member.fget is not None:
-                    getter = member.fget
+                    getter: Any = member.fget
                     members[name] = property(self.function(getter.fn if is_jit(getter) else getter))
                 elif isinstance(member, staticmethod):
-                    inner = member.__func__
+                    inner: Any = member.__func__
                     members[name] = staticmethod(self.function(inner.fn if is_jit(inner) else inner))
                 elif not name.startswith("__"):
                     members[name] = self.value(member, name)
@@ -297,7 +306,7 @@ def operations_reached(kernel: Any) -> set[str]:
         elif is_aggregate(value):
             for klass in aggregate_source(value).__mro__[:-1]:
                 for member in vars(klass).values():
-                    inner = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+                    inner: Any = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
                     inner = inner.fn if is_jit(inner) else inner
                     if isinstance(inner, types.FunctionType):
                         visit_function(inner, depth)

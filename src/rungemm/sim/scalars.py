@@ -8,7 +8,8 @@ compile-time constants and adapt to the scalar they meet.
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -249,8 +250,8 @@ for _name in ("add", "sub", "mul", "truediv", "mod"):
     _float_op(_name)
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     _comparison(_name)
-IntScalar.__hash__ = int.__hash__  # type: ignore[method-assign]
-FloatScalar.__hash__ = float.__hash__  # type: ignore[method-assign]
+IntScalar.__hash__ = int.__hash__  # type: ignore[method-assign,assignment]
+FloatScalar.__hash__ = float.__hash__  # type: ignore[method-assign,assignment]
 
 
 def make_scalar(value: Any, t: ElementType | str) -> Any:
@@ -330,7 +331,7 @@ for _name in ("add", "sub", "mul", "floordiv", "mod", "and", "or", "xor", "lshif
     _constant_op(_name)
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     _constant_op(_name)
-Constant.__hash__ = int.__hash__  # type: ignore[method-assign]
+Constant.__hash__ = int.__hash__  # type: ignore[method-assign,assignment]
 
 
 def is_scalar(value: Any) -> bool:

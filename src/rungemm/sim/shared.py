@@ -29,7 +29,9 @@ class Allocation:
     ``written`` marks the elements that hold something; ``complete`` is set when all do.
     """
 
-    def __init__(self, number: int, element: ElementType, shape: tuple[int, ...], layout: Any, site: Site | None) -> None:
+    def __init__(
+        self, number: int, element: ElementType, shape: tuple[int, ...], layout: Any, site: Site | None
+    ) -> None:
         self.number = number
         self.element = element
         self.shape = shape
@@ -172,7 +174,7 @@ class View:
             if start < 0 or length < 1 or start + length > self.shape[dim]:
                 raise fault_at(
                     "out-of-bounds",
-                    f"slice {start}..{start + length} of dimension {dim} of {self.named()}, which has {self.shape[dim]}",
+                    f"slice {start}..{start + length} of dimension {dim}, {self.shape[dim]} long, of {self.named()}",
                 )
             box = [slice(None)] * len(self.shape)
             box[dim] = slice(start, start + length)
@@ -325,7 +327,7 @@ class View:
         self.fill(data)
 
     def require_arrived(self, what: str) -> None:
-        """As :meth:`require_written`, for data that may be about to land (the clocks have already said that it is safe)."""
+        """As :meth:`require_written`, but data that is surely on time may still be on its way."""
         if MACHINE.running.nothing_flies():
             self.require_written(what)
 
@@ -345,7 +347,11 @@ def permuted_layout(layout: Any, order: tuple[int, ...]) -> Any:
             return layout
         return canonical(
             gl.NVMMASharedLayout(
-                layout.swizzle_byte_width, layout.element_bitwidth, layout.rank, not layout.transposed, layout.fp4_padded
+                layout.swizzle_byte_width,
+                layout.element_bitwidth,
+                layout.rank,
+                not layout.transposed,
+                layout.fp4_padded,
             )
         )
     if isinstance(layout, gl.SwizzledSharedLayout) and len(layout.order) == len(order):

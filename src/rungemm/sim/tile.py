@@ -6,8 +6,9 @@ float product remembers its factors, because the compiler contracts ``a * b + c`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from .types import FLOAT, FP8, I1, I32, I64, INT, ElementType, element_type, pro
 __all__ = ["Pointer", "Tile", "as_tile", "broadcast_pair", "canonical", "same_layout"]
 
 _layouts: dict[Any, Any] = {}
+_seen: dict[int, tuple[Any, Any]] = {}  # by identity: the object itself, kept alive, and its canonical one
 AUTO = gl.AutoLayout()
 
 
@@ -38,9 +40,15 @@ def _layout_key(layout: Any) -> Any:
 def canonical(layout: Any) -> Any:
     """One object for all equal layouts, so that comparing them is comparing identities."""
     if layout is None:
-        return canonical(AUTO)
-    key = _layout_key(layout)
-    return _layouts.setdefault(key, layout)
+        layout = AUTO
+    known = _seen.get(id(layout))
+    if known is not None:
+        return known[1]
+    found = _layouts.setdefault(_layout_key(layout), layout)
+    if len(_seen) > 4096:  # kernels make new layout objects in every program
+        _seen.clear()
+    _seen[id(layout)] = (layout, found)
+    return found
 
 
 def same_layout(a: Any, b: Any, what: str) -> Any:
@@ -245,7 +253,7 @@ class Pointer:
 
 def _broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     if len(a) != len(b):
-        raise fault_at("type-error", f"shapes {list(a)} and {list(b)} have different ranks: add dimensions with [:, None]")
+        raise fault_at("type-error", f"shapes {list(a)} and {list(b)} differ in rank: add dimensions with [:, None]")
     shape = []
     for x, y in zip(a, b, strict=True):
         if x != y and 1 not in (x, y):
@@ -440,7 +448,7 @@ for _name, _function, _strict in (
     ("gt", np.greater, False), ("eq", np.equal, False), ("ne", np.not_equal, False),
 ):  # fmt: skip
     _comparison(_name, _function, _strict)
-Tile.__hash__ = object.__hash__  # type: ignore[method-assign]
+Tile.__hash__ = object.__hash__  # type: ignore[method-assign,assignment]
 
 
 def _true_divide(a: Any, b: Any) -> Tile:
@@ -456,20 +464,19 @@ def _true_divide(a: Any, b: Any) -> Tile:
     return Tile(np.divide(x, y), element, layout)
 
 
-Tile.__truediv__ = lambda self, other: _true_divide(self, other)  # type: ignore[attr-defined]
-Tile.__rtruediv__ = lambda self, other: _true_divide(other, self)  # type: ignore[attr-defined]
+setattr(Tile, "__truediv__", lambda self, other: _true_divide(self, other))  # noqa: B010
+setattr(Tile, "__rtruediv__", lambda self, other: _true_divide(other, self))  # noqa: B010
 
 
 def take_dims(tile: Any, index: Any) -> Any:
     """``tile[:, None]``: dimensions of length 1 added; nothing else can be indexed."""
     items = index if isinstance(index, tuple) else (index,)
-    result, axis = tile, 0
-    for item in items:
+    result = tile
+    for axis, item in enumerate(items):
         if item is None:
             result = expand_dims(result, axis)
         elif not (isinstance(item, slice) and item == slice(None)):
             raise fault_at("type-error", f"a tile can only be indexed with : and None, not with {item!r}")
-        axis += 1
     return result
 
 
@@ -522,7 +529,7 @@ def permute(tile: Tile, order: tuple[int, ...]) -> Tile:
             back,
         )
     elif not isinstance(layout, gl.AutoLayout):
-        raise fault_at("not-simulated", f"permute of a tile in {type(layout).__name__} is not simulated: convert it first")
+        raise fault_at("not-simulated", f"permute of a tile in {type(layout).__name__} is not simulated: convert it")
     return Tile(np.transpose(tile.data, order), tile.element, canonical(layout))
 
 
@@ -542,7 +549,7 @@ def reduce_named(name: str, tile: Tile, axis: int | None, keep_dims: bool = Fals
     if element.bits < 32:
         element = element_type(gl.float32) if element.kind == FLOAT else I32
         data = numeric.cast(data, element.numpy)
-    function = {"sum": np.sum, "max": np.max, "min": np.min, "xor_sum": np.bitwise_xor.reduce}[name]
+    function: Any = {"sum": np.sum, "max": np.max, "min": np.min, "xor_sum": np.bitwise_xor.reduce}[name]
     if name in ("max", "min") and element.kind == FLOAT:
         # A NaN loses against a number, as in the hardware's min and max.
         function = {"max": np.fmax.reduce, "min": np.fmin.reduce}[name]
@@ -566,4 +573,4 @@ def wrap_reduced(out: np.ndarray, tile: Tile, axis: int | None, element: Element
     return Tile(out, element, canonical(gl.SliceLayout(axis % len(tile.shape) if axis is not None else 0, tile.layout)))
 
 
-__all__ += ["FloatScalar", "I64", "scalar_type"]
+__all__ += ["I64", "FloatScalar", "scalar_type"]
