@@ -56,7 +56,7 @@ def check(
     cases = QUICK if quick else CASES
     number = chosen_seed(seed)
     console, remarks = out(), err()
-    where = f"on the {card.title} here" if device else f"in the simulator, as on a {card.title}"
+    where = f"on the {card.title} here" if device else f"in the simulator, as on an {card.title}"
     if not as_json:
         console.print(f"[bold]{len(kernels)} rungs x {len(cases)} cases[/bold] {where}; seed {number}", soft_wrap=True)
     results: list[Checked] = []

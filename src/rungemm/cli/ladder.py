@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ..kernels import Kernel
     from ..ladder import Record, Task
 
-__all__ = ["ladder"]
+__all__ = ["ladder", "vet_simulated"]
 
 SIMULATED_SHAPE = (128, 128, 128)
 """Without a GPU. Every tile of the rungs divides it, so the counts are those of the formulas (2K, K/16, ...) with no
@@ -72,13 +73,24 @@ def ladder(
     \b
     Example: rungemm ladder --rungs naive-shared_tile --shape 256x256x256 --gpu rtx4090
     """
+    from ..inputs import parse_shape
+
     kernels = chosen_rungs(rungs)
     card, here = chosen_card(gpu)
     if list_:
         return _list(kernels, card, as_json)
     device = here and not simulate and _usable(as_json)
     scalars = chosen_scalar("alpha", alpha), chosen_scalar("beta", beta)
-    task = _task(shape, (a, b, c), cast, scalars, chosen_seed(seed), MEASURED_SHAPE if device else SIMULATED_SHAPE)
+    default = MEASURED_SHAPE if device else SIMULATED_SHAPE
+
+    def vet(m: int, n: int, k: int) -> None:
+        _fits(m, n, k)
+        if not device:
+            vet_simulated(kernels, (m, n, k))
+
+    task = _task(
+        parse_shape(shape) if shape is not None else None, default, (a, b, c), cast, scalars, chosen_seed(seed), vet
+    )
     records = _climb(kernels, task, card, device, as_json)
     if as_json:
         print_json([record.to_dict() for record in records])
@@ -121,41 +133,39 @@ def _usable(as_json: bool) -> bool:
 
 
 def _task(
-    shape: str | None,
+    shape: tuple[int, int, int] | None,
+    default: tuple[int, int, int],
     files: tuple[Path | None, Path | None, Path | None],
     cast: bool,
     scalars: tuple[float, float],
     seed: int,
-    default: tuple[int, int, int],
+    vet: Callable[[int, int, int], None],
 ) -> Task:
-    """The operands: from files if given, else random ones of the shape."""
+    """The operands: from files if given, else random ones; ``vet`` refuses extents before anything large is made."""
     import numpy as np
 
-    from ..inputs import InputError, parse_shape, random_matrix, read_matrix
+    from ..inputs import InputError, random_matrix, read_matrix
     from ..ladder import Task
 
     alpha, beta = scalars
-    a, b, c = files
-    if a is None and b is None and c is None:
-        m, n, k = parse_shape(shape) if shape is not None else default
-        _fits(m, n, k)
+    if files == (None, None, None):
+        m, n, k = shape or default
+        vet(m, n, k)
         return Task.random(m, n, k, alpha=alpha, beta=beta, seed=seed)
     if shape is not None:
         raise InputError("--shape and --a, --b, --c exclude each other: the files have their shapes; leave one out")
-    for name, path in (("A", a), ("B", b)):
+    for name, path in zip("AB", files, strict=False):
         if path is None:
             raise InputError(f"{name} is missing: give --{name.lower()} FILE as well; both operands come from files")
-    read = [
+    a, b, c = (
         None if path is None else read_matrix(name, path, cast=cast) for name, path in zip("ABC", files, strict=True)
-    ]
-    matrix_a, matrix_b, matrix_c = read
-    assert matrix_a is not None and matrix_b is not None
-    if matrix_a.shape[1] == matrix_b.shape[0]:
-        _fits(matrix_a.shape[0], matrix_b.shape[1], matrix_a.shape[1])
-    if matrix_c is None and beta != 0:
-        rng = np.random.default_rng(seed)
-        matrix_c = random_matrix(rng, matrix_a.shape[0], matrix_b.shape[1])
-    return Task(matrix_a, matrix_b, matrix_c if beta != 0 else None, alpha, beta)
+    )
+    assert a is not None and b is not None
+    if a.shape[1] == b.shape[0]:
+        vet(a.shape[0], b.shape[1], a.shape[1])
+    if c is None and beta != 0:
+        c = random_matrix(np.random.default_rng(seed), a.shape[0], b.shape[1])
+    return Task(a, b, c if beta != 0 else None, alpha, beta)
 
 
 def _fits(m: int, n: int, k: int) -> None:
@@ -183,10 +193,8 @@ def _climb(kernels: list[Kernel[Any]], task: Task, card: Gpu, device: bool, as_j
     from .ladder_view import paragraph
 
     console, remarks = out(), err()
-    if not device:
-        _warn_if_slow(kernels, task, remarks)
     if not as_json:
-        console.print(_title(task, card, device), soft_wrap=True)
+        console.print(_title(task, card, device))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     records: list[Record] = []
     with Progress(*columns, console=remarks, transient=True, disable=not remarks.is_terminal) as progress:
@@ -196,12 +204,12 @@ def _climb(kernels: list[Kernel[Any]], task: Task, card: Gpu, device: bool, as_j
             records.append(record)
             progress.advance(bar)
             if not as_json and not device:
-                console.print(paragraph(record))
+                console.print(paragraph(record, console.width), end="", soft_wrap=True)
         if device:
             _time(kernels, task, card, records, progress)
             if not as_json:
                 for record in records:
-                    console.print(paragraph(record))
+                    console.print(paragraph(record, console.width), end="", soft_wrap=True)
     return records
 
 
@@ -224,15 +232,13 @@ def _title(task: Task, card: Gpu, device: bool) -> str:
     m, n, k = task.shape
     data = f"random operands, seed {task.seed}" if task.seed is not None else "your operands"
     scalars = "A @ B" if (task.alpha, task.beta) == (1.0, 0.0) else f"{task.alpha:g} A @ B + {task.beta:g} C"
-    place = (
-        f"on the {card.title} here, timed interleaved with cuBLAS"
-        if device
-        else f"in the SIMULATOR, as on a {card.title}: results and counts are real, nothing is timed"
-    )
-    return f"[bold]{scalars}, {m}x{n}x{k}[/bold], {data}; {place}\n"
+    title = f"[bold]{scalars}, {m}x{n}x{k}[/bold], {data}\n"
+    if device:
+        return title + f"On the {card.title} here, timed interleaved with cuBLAS.\n"
+    return title + f"In the SIMULATOR, as on an {card.title}: results and counts are real, nothing is timed.\n"
 
 
-def _warn_if_slow(kernels: list[Kernel[Any]], task: Task, remarks: Any) -> None:
+def vet_simulated(kernels: list[Kernel[Any]], shape: tuple[int, int, int]) -> None:
     """Estimate the simulation; say so when it is long, refuse it when it is absurd.
 
     Raises:
@@ -241,15 +247,15 @@ def _warn_if_slow(kernels: list[Kernel[Any]], task: Task, remarks: Any) -> None:
     from ..inputs import InputError
     from ..ladder.estimate import simulated_seconds
 
-    seconds = simulated_seconds(kernels, task.shape)
-    m, n, k = task.shape
+    seconds = simulated_seconds(kernels, shape)
+    m, n, k = shape
     if seconds > REFUSED_FROM:
         raise InputError(
             f"shape {m}x{n}x{k} would take the simulator about {seconds / 3600:.0f} hours; the limit is "
             f"{REFUSED_FROM / 3600:.0f}: take a smaller shape, fewer --rungs, or a machine with a GPU"
         )
     if seconds > SLOW_FROM:
-        remarks.print(
+        err().print(
             f"[yellow]{m}x{n}x{k} takes the simulator about {seconds / 60:.0f} minutes;[/yellow] "
             f"a smaller --shape or fewer --rungs take less. Going on.",
             soft_wrap=True,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..ladder.record import Record
 
-__all__ = ["listing", "number", "paragraph", "size", "table"]
+__all__ = ["labelled", "listing", "number", "paragraph", "size", "table"]
 
 WIDE = 100
 """Columns of the terminal from which the table shows everything."""
+
+INDENT = 11
+"""Columns of a paragraph's labels and the space behind them."""
 
 
 def number(value: float | None) -> str:
@@ -48,21 +52,26 @@ def verdict(record: Record) -> Text:
     return Text("correct", style="green") if record.correct else Text("WRONG", style="bold red")
 
 
-def paragraph(record: Record) -> Group:
+def paragraph(record: Record, width: int) -> Text:
     """Everything about one rung, in lines that each say what they are about."""
     head = Text.assemble((f"{record.position:>2} {record.name:<18}", "bold"), verdict(record))
-    if record.error is not None:
+    if record.error is not None and record.tolerance is not None:
         head.append(f"  error {record.error:.1e}, allowed {record.tolerance:.1e}", style="dim")
     lines: list[tuple[str, str]] = [("changes", record.idea), ("expect", record.expects)]
     if record.why:
         lines.append(("why", record.why))
     lines += _takes(record) + _moves(record) + _bounds(record) + _speed(record)
-    grid = Table.grid(padding=(0, 1), pad_edge=False)
-    grid.add_column(width=10, justify="right", style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, text in lines:
-        grid.add_row(name, text)
-    return Group(head, grid)
+    return Text.assemble(head, "\n", labelled(lines, width))
+
+
+def labelled(lines: Sequence[tuple[str, str]], width: int) -> Text:
+    """Labels in a column of their own, and beside each its sentence, wrapped to the width."""
+    text = Text()
+    for label, sentence in lines:
+        wrapped = textwrap.wrap(sentence, max(width - INDENT, 20), break_on_hyphens=False) or [""]
+        text.append(f"{label:>{INDENT - 1}} ", style="dim")
+        text.append(("\n" + " " * INDENT).join(wrapped) + "\n")
+    return text
 
 
 def _takes(record: Record) -> list[tuple[str, str]]:

@@ -56,7 +56,7 @@ class Counts:
         fmas: multiply-adds of single threads.
         loads_per_c: global element loads of single threads for one element of C, before any cache.
         shared_loads_per_c: shared-memory element loads of single threads for one element of C.
-        sector_bytes_per_c: bytes of the global sectors, loads and stores, for one element of C.
+        sector_bytes_per_c: bytes of the global sectors, loads and stores, and of TMA copies, for one element of C.
         wavefronts_per_c, conflicts_per_c: of shared memory, for one element of C.
         other: every further counter of the simulator by its name.
     """
