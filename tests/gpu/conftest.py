@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 from seeding import SEED
 
 from rungemm.hardware import Gpu, detect_gpu
+
+if importlib.util.find_spec("platformdirs") is None:
+    # A lent machine may have torch and Triton and little else; the cache then needs to be told where to be.
+    os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"rungemm-cache-{os.getuid()}"))
 
 HERE = Path(__file__).parent
 
