@@ -136,3 +136,23 @@ def test_writers_at_once_leave_one_whole_entry(store: DiskStore) -> None:
         thread.join()
     assert len(good) == 80 and all(good)
     assert not list(store.path.glob("*.tmp"))
+
+
+def test_a_store_that_grew_loses_what_was_longest_unused(tmp_path: Path, caplog) -> None:
+    grown = DiskStore("things", tmp_path / "root")
+    keys = [f"{number:02d}" * 32 for number in range(10)]
+    for age, key in enumerate(keys):
+        grown.save(key, {"n": age}, bytes(10_000))
+        for suffix in ("json", "bin"):
+            os.utime(grown.path / f"{key}.{suffix}", (1000 + age, 1000 + age))
+    assert grown.load(keys[0]) is not None, "used again, so no longer the oldest"
+    grown.shrink(limit=200_000)
+    assert all(grown.load(key) for key in keys), "under the limit nothing goes"
+    for age, key in enumerate(keys[1:]):
+        os.utime(grown.path / f"{key}.json", (1000 + age, 1000 + age))
+    grown.shrink(limit=60_000)
+    left = [key for key in keys if grown.load(key) is not None]
+    assert left == [keys[0], *keys[7:]], "three quarters of the limit: four entries of some 10 kB"
+    assert len(list(grown.path.glob("*.bin"))) == 4 and not notices(caplog)
+    grown.save(KEY, {}, b"")
+    assert grown.load(KEY) is not None

@@ -25,6 +25,10 @@ __all__ = ["DiskStore", "Entry", "cache_root"]
 
 FORMAT = 1
 LOCK_TIMEOUT_S = 300.0
+SIZE_LIMIT = 2 * 1024**3
+"""Bytes that one store may take: when it has grown past this, the entries longest unused go, down to three quarters."""
+
+_SAVES_BETWEEN_LOOKS = 50
 log = logging.getLogger("rungemm")
 
 
@@ -56,6 +60,8 @@ class DiskStore:
     If the folder cannot be used (another user owns it, or it cannot be written), one notice says so and the store
     holds nothing: every load misses and every save is dropped, so that the caller works on without a cache.
     """
+
+    _saves = 0  # by all stores of this process: most live for one entry
 
     def __init__(self, name: str, root: Path | None = None) -> None:
         self.path = (root or cache_root()) / name
@@ -89,6 +95,8 @@ class DiskStore:
             raise _Rejected("bad checksum")
         if body["format"] != FORMAT or body["key"] != key:
             raise _Rejected("written for another key or format")
+        with contextlib.suppress(OSError):
+            os.utime(self._file(key, "json"))  # used now: the last to be removed
         blob = b""
         if body["blob_sha256"] is not None:
             try:
@@ -113,6 +121,38 @@ class DiskStore:
             _write_whole(self._file(key, "json"), text.encode())
         except OSError as error:
             self._refuse(str(error))
+            return
+        DiskStore._saves += 1
+        if DiskStore._saves % _SAVES_BETWEEN_LOOKS == 0:
+            self.shrink()
+
+    def shrink(self, limit: int | None = None) -> None:
+        """Remove the entries longest unused if the store takes more than ``limit`` bytes (SIZE_LIMIT if not said).
+
+        A reader that loses one half of an entry meanwhile makes it anew.
+        """
+        limit = SIZE_LIMIT if limit is None else limit
+        found: dict[str, list[os.DirEntry[str]]] = {}
+        with contextlib.suppress(OSError), os.scandir(self.path) as folder:
+            for file in folder:
+                if not file.name.endswith(".lock"):
+                    found.setdefault(file.name.partition(".")[0], []).append(file)
+        entries = []
+        for files in found.values():
+            with contextlib.suppress(OSError):
+                states = [file.stat(follow_symlinks=False) for file in files]
+                entries.append((max(s.st_mtime for s in states), sum(s.st_size for s in states), files))
+        total = sum(size for _, size, _ in entries)
+        if total <= limit:
+            return
+        for _, size, files in sorted(entries, key=lambda entry: entry[0]):
+            # The record first: it must never name a blob that is gone.
+            for file in sorted(files, key=lambda file: not file.name.endswith(".json")):
+                with contextlib.suppress(OSError):
+                    os.unlink(file.path)
+            total -= size
+            if total <= limit * 3 // 4:
+                return
 
     @contextlib.contextmanager
     def lock(self, key: str) -> Iterator[None]:
