@@ -179,14 +179,18 @@ def mbarrier_wait(mbarrier: Any, phase: Any, pred: Any = True, deps: Any = ()) -
     parity = int(phase)
     if MACHINE.observer is not None:
         emit("mbarrier_wait")
-    MACHINE.running.wait_until(
-        Waiting(
-            lambda: barrier.passes(parity),
-            lambda: f"{barrier.name} to complete the phase of parity {parity & 1}; it has {barrier.state()}",
-            barrier,
+    MACHINE.running.point()
+    waiter = barrier.wait(parity, partition.label)
+    if not waiter.passed:
+        MACHINE.running.wait_until(
+            Waiting(
+                lambda: waiter.passed,
+                lambda: f"{barrier.name} to complete the phase of parity {parity & 1}; it has {barrier.state()}",
+                barrier,
+            )
         )
-    )
-    partition.acquire(barrier.released, barrier.released_fences)
+        barrier.waiters.remove(waiter)
+    partition.acquire(waiter.clock, waiter.fences)
 
 
 def fence_async_shared(cluster: Any = False) -> None:
@@ -343,7 +347,7 @@ def tma_load(desc: Any, coord: Any, barrier: Any, result: Any, pred: Any = True,
         view.land(block)
         signal.receive_load(amount, time, site)
 
-    MACHINE.running.launch_flight(Flight(land, f"the TMA load into {view.named()}", None, signal))
+    MACHINE.running.launch_load(Flight(land, f"the TMA load into {view.named()}", None, signal))
 
 
 def _emit_tma(kind: str, desc: TensorDescriptor, coord: Any, view: View) -> None:

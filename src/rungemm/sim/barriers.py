@@ -14,6 +14,20 @@ from .order import Clock, join
 __all__ = ["Barrier"]
 
 
+class Waiter:
+    """A wait in progress: what it waits for, and once it may pass, the clocks that it acquires."""
+
+    __slots__ = ("clock", "fences", "parity", "passed", "site", "who")
+
+    def __init__(self, parity: int, who: str, site: Site | None) -> None:
+        self.parity = parity
+        self.who = who
+        self.site = site
+        self.passed = False
+        self.clock: Clock = {}
+        self.fences: Clock = {}
+
+
 class Barrier:
     """One mbarrier in shared memory."""
 
@@ -27,6 +41,7 @@ class Barrier:
         self.bytes = 0  # expected and not yet received; negative when data came before the expectation
         self.phase = 0  # number of the phase in progress
         self.ready = False
+        self.waiters: list[Waiter] = []
         self.gathered: Clock = {}
         self.gathered_fences: Clock = {}
         self.released: Clock = {}
@@ -101,12 +116,34 @@ class Barrier:
         self.advance()
 
     def advance(self) -> None:
-        """Complete the phase if nothing is missing."""
-        if self.pending == 0 and self.bytes == 0:
-            self.released, self.released_fences = self.gathered, self.gathered_fences
-            self.gathered, self.gathered_fences = dict(self.released), dict(self.released_fences)
-            self.phase += 1
-            self.pending = self.count
+        """Complete the phase if nothing is missing, and let those pass who wait for it."""
+        if self.pending or self.bytes:
+            return
+        self.released, self.released_fences = self.gathered, self.gathered_fences
+        self.gathered, self.gathered_fences = dict(self.released), dict(self.released_fences)
+        self.phase += 1
+        self.pending = self.count
+        for waiter in self.waiters:
+            if not waiter.passed:
+                if self.passes(waiter.parity):
+                    waiter.passed, waiter.clock, waiter.fences = True, self.released, self.released_fences
+                continue
+            where = f" at {short(waiter.site)}" if waiter.site else ""
+            who = f" by partition {waiter.who}" if waiter.who else ""
+            raise fault_at(
+                "wrong-phase",
+                f"phase {self.phase - 1} of {self.name} completes while the wait{who}{where} for phase "
+                f"{self.phase - 2} may not have noticed it yet, and would miss it: nothing makes this arrival wait",
+            )
+
+    def wait(self, parity: int, who: str) -> Waiter:
+        """Somebody waits for a parity. The waiter must be taken off :attr:`waiters` when it goes on."""
+        waiter = Waiter(parity, who, SOURCES.here())
+        if self.passes(parity):
+            waiter.passed, waiter.clock, waiter.fences = True, self.released, self.released_fences
+        else:
+            self.waiters.append(waiter)
+        return waiter
 
     def passes(self, parity: int) -> bool:
         """Whether a wait for that parity succeeds now."""

@@ -26,6 +26,7 @@ FaultKind = Literal[
     "overwrite-in-flight",  # a write to memory that somebody may still read or write
     "missing-proxy-fence",  # generic-proxy writes read by TMA or wgmma without fence_async_shared
     "wrong-bytes",  # an mbarrier got more bytes than it was told to expect
+    "wrong-phase",  # an mbarrier's phase completes before a waiter surely noticed the one before
     "over-arrival",  # more arrivals than an mbarrier's count
     "barrier-misuse",  # an mbarrier used before init, initialised twice, ...
     "deadlock",  # every partition waits and nothing is in flight

@@ -53,7 +53,7 @@ class Flight:
     ``barrier`` is what its landing signals.
     """
 
-    __slots__ = ("barrier", "describe", "done", "land_", "queue", "site")
+    __slots__ = ("barrier", "describe", "done", "land_", "queue", "site", "time")
 
     def __init__(
         self, land: Callable[[], None], describe: str, queue: Any = None, barrier: Barrier | None = None
@@ -63,6 +63,7 @@ class Flight:
         self.queue = queue
         self.barrier = barrier
         self.done = False
+        self.time = 0
         self.site = SOURCES.here()
 
     def land(self) -> None:
@@ -153,6 +154,19 @@ class Queue:
         join(partition.clock, {self.component: time})
 
 
+def _known(load: Flight, clocks: list[Clock]) -> bool:
+    """Some partition has waited for this TMA load."""
+    return load.barrier is not None and any(c.get(load.barrier.component, 0) >= load.time for c in clocks)
+
+
+def _unfinished(flight: Flight) -> SimulationFault:
+    return SimulationFault(
+        "unfinished",
+        f"the program ends while {flight.describe} may still be in flight: wait for it before returning",
+        flight.site,
+    )
+
+
 class Program:
     """One program of a launch."""
 
@@ -175,6 +189,8 @@ class Program:
         self.past: set[int] = set()
         self.main = Partition(self, "default", num_warps)
         self.partitions = [self.main]
+        self.everyone = [self.main]
+        self.tma_loads: list[Flight] = []
         self.hub: greenlet | None = None
 
     def new_component(self) -> int:
@@ -276,7 +292,6 @@ class Program:
 
     def wait_until(self, waiting: Waiting) -> None:
         """Give way until it is ready. Returns at once if it already is."""
-        self.point()
         if waiting.ready():
             return
         partition = MACHINE.active
@@ -285,6 +300,18 @@ class Program:
         self.hub.switch()
 
     # Asynchronous operations.
+
+    def launch_load(self, flight: Flight) -> None:
+        """A TMA load starts. Somebody must have waited for it before the program ends."""
+        barrier = flight.barrier
+        assert barrier is not None
+        flight.time = barrier.time
+        # Loads that are known to be complete need not be remembered.
+        if len(self.tma_loads) > 64:
+            clocks = [p.clock for p in self.partitions]
+            self.tma_loads = [f for f in self.tma_loads if not _known(f, clocks)]
+        self.tma_loads.append(flight)
+        self.launch_flight(flight)
 
     def launch_flight(self, flight: Flight) -> Flight:
         """An operation starts; under the eager schedule it lands at once."""
@@ -349,16 +376,16 @@ class Program:
         return SimulationFault("deadlock", "nothing can go on: " + "; ".join(lines), site)
 
     def finish(self) -> None:
-        """The kernel returned: what is still in flight?"""
-        for flight in list(self.flights):
-            if flight.done:
-                continue
-            if flight.queue is None or flight.queue[0] == "tma_store":
-                raise SimulationFault(
-                    "unfinished",
-                    f"the program ends while {flight.describe} is still in flight: wait for it before returning",
-                    flight.site,
-                )
+        """The kernel returned. cp.async and wgmma end with it; TMA needs the shared memory that is given back."""
+        for partition in self.everyone:
+            queue = partition.queues.get("tma_store")
+            if queue is not None and queue.groups:
+                raise _unfinished(queue.groups[0][1][0])
+        for flight in self.tma_loads:
+            barrier = flight.barrier
+            if barrier is not None and self.main.clock.get(barrier.component, 0) < flight.time:
+                raise _unfinished(flight)
+        for flight in self.flights:
             flight.land()
 
     def nothing_flies(self) -> bool:
@@ -455,6 +482,7 @@ class Program:
             self.start(worker, function, tuple(args), {})
             workers.append(worker)
         self.partitions.extend(workers)
+        self.everyone.extend(workers)
         function, args = functions[0]
         try:
             result = function(*args)
