@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_layouts import ask_triton, distributed_case, shared_case
 
 from rungemm.compat import GluonASTSource, constexpr, gl, jit, triton
 from rungemm.layouts import register_map, shared_map
+
+from .random_layouts import ask_triton, distributed_case, shared_case
 
 
 def walk(bases: list[list[int]], rank: int) -> np.ndarray:

@@ -17,6 +17,7 @@ from .costs import Conflict, convert_cost, fma_cost, global_cost, instruction_co
 from .counter_names import COUNTERS
 from .events import Event
 from .lowering import SharedInstructions, merge_neighbours
+from .traffic import LINE, SECTOR
 
 __all__ = ["Counters", "SiteKey"]
 
@@ -31,7 +32,7 @@ _BITS = {
 }  # fmt: skip
 
 RECENT = 8
-"""Global address patterns kept for each place; older ones are analysed again if they come back."""
+"""Address patterns kept for each place and alignment; older ones are analysed again if they come back."""
 
 MANY_WINDOWS = 20000
 """Distinct runs of shared loads held before their counts are added up, which bounds memory."""
@@ -75,7 +76,7 @@ class Counters:
         self.conflicts: dict[SiteKey, Conflict] = {}
         self._lines: dict[SiteKey, Counts] = {}
         self._known: dict[Any, _Operation] = {}
-        self._patterns: dict[Any, list[tuple[int, Any, Any, _Operation]]] = {}
+        self._patterns: dict[Any, list[tuple[Any, Any, _Operation]]] = {}
         self._windows: dict[tuple[_Operation, ...], int] = {}
         self._partitions: dict[str, _Partition] = {}
         self._program: Any = None
@@ -187,23 +188,24 @@ class Counters:
         self._by_pattern(event).runs += 1
 
     def _by_pattern(self, event: Event) -> _Operation:
-        """Analyse a global access once for each distinct relative pattern and alignment to a 128-byte line."""
+        """Analyse a global access once for each distinct relative pattern and alignment to a sector (or line)."""
         assert event.global_bytes is not None
         addresses = event.global_bytes()
         origin = int(addresses.flat[0])
         relative = addresses - origin
+        phase = origin % (LINE if event.kind == "async_copy" else SECTOR)
         key = (
-            event.kind, event.site.key, event.num_warps, event.layout, event.shape, event.element_bytes,
-            event.alignment, event.mask_alignment, event.shared.key if event.shared is not None else None,
+            event.kind, event.site.key, phase, event.shape, event.alignment, event.mask_alignment, event.num_warps,
+            event.layout, event.element_bytes, event.shared.key if event.shared is not None else None,
         )  # fmt: skip
         recent = self._patterns.setdefault(key, [])
-        for phase, pattern, mask, operation in recent:
-            if phase == origin % 128 and np.array_equal(pattern, relative) and _same_mask(mask, event.mask):
+        for pattern, mask, operation in recent:
+            if np.array_equal(pattern, relative) and _same_mask(mask, event.mask):
                 return operation
         operation = _Operation(event.site.key, global_cost(event))
         if len(recent) >= RECENT:
-            self._add(recent.pop(0)[3])
-        recent.append((origin % 128, relative, None if event.mask is None else event.mask.copy(), operation))
+            self._add(recent.pop(0)[2])
+        recent.append((relative, None if event.mask is None else event.mask.copy(), operation))
         return operation
 
     def _async_copy(self, event: Event) -> None:

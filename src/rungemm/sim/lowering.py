@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -197,6 +198,17 @@ def global_vector(
     Triton takes the dimension that registers walk first; a vector is as long as a thread's contiguous run there, as
     the addresses provably are contiguous and aligned, and as the mask provably is constant.
     """
+    return _global_vector(layout, tuple(shape), element_bytes, alignment, mask_alignment)
+
+
+@lru_cache(maxsize=4096)
+def _global_vector(
+    layout: Any,
+    shape: tuple[int, ...],
+    element_bytes: int,
+    alignment: Alignment | None,
+    mask_alignment: Alignment | None,
+) -> tuple[int, npt.NDArray[np.int64]]:
     linear = distributed_linear(layout, shape)
     registers = [(bit, basis) for bit, basis in enumerate(linear.bases["register"]) if any(basis)]
     order = next((max(range(len(shape)), key=lambda d: basis[d] != 0) for _, basis in registers), len(shape) - 1)
@@ -216,6 +228,7 @@ def global_vector(
         width = min(width, _power_of_two(mask_alignment.constancy[order]))
     inner = run[: width.bit_length() - 1]
     firsts = _combinations([bit for bit, _ in registers if bit not in inner])
+    firsts.flags.writeable = False
     return width, firsts
 
 
@@ -251,10 +264,11 @@ def merge_neighbours(accesses: Sequence[tuple[Any, SharedInstructions]]) -> list
     groups: dict[bytes, list[_Part]] = {}
     position = 0
     for owner, access in accesses:
+        separate = separate_base(access.offsets[0])
         for number, offsets in enumerate(access.offsets):
             first = int(offsets[0, 0])
             # Padding is added by shifts of the address, which hides most neighbours inside one access from LLVM.
-            apart = (separate_base(offsets), number if access.padded else -1)
+            apart = (separate, number if access.padded else -1)
             pattern = (offsets - first).tobytes() + repr(apart).encode()
             groups.setdefault(pattern, []).append(_Part(position, first, access.width, owner, offsets))
             position += 1
@@ -307,11 +321,11 @@ def _merge_group(parts: Sequence[_Part], chunk: int, load: bool) -> list[_Part]:
 
 
 def separate_base(offsets: Ints) -> bool:
-    """Whether LLVM gives this load an address of its own, so that ptxas cannot see its neighbours.
+    """Whether LLVM gives this access an address of its own, so that ptxas cannot see its neighbours.
 
     The thread's part of an address is ``(thread << s) & mask``, and a slice's position c is put in by OR. Where c
     sets every bit that the mask clears, LLVM drops the mask: ``(thread << s) | c`` is no longer the common base plus
-    a constant.
+    a constant. Takes the offsets of the access's first register, [warps, 32]; the others are that plus constants.
     """
     warps, _lanes = offsets.shape
     origin = int(offsets[0, 0])

@@ -1,0 +1,192 @@
+"""Counters against formulas worked out by hand, and predicted instructions against the machine code, line by line."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rungemm.compat import constexpr, gl, jit
+from rungemm.hardware import find_gpu
+from rungemm.kernels.plan import LaunchPlan
+from rungemm.kernels.registry import find_kernel
+from rungemm.problem import Problem
+from rungemm.sim import run, simulate
+from rungemm.sim.counter_names import COUNTERS, ncu_metrics
+from rungemm.sim.counters import Counters
+
+from .sass_lines import Line, instructions_by_line
+
+GPU = find_gpu("h200")
+SIX = ("naive", "coalesced", "shared_tile", "thread_tile_1d", "thread_tile_2d", "vectorised")
+
+
+def plan_of(name: str, m: int, n: int, k: int, **changes: Any) -> LaunchPlan:
+    kernel, problem = find_kernel(name), Problem.dense(m, n, k)
+    config = replace(kernel.default_config(problem, GPU), **changes)
+    return kernel.plan(problem, config, GPU)
+
+
+def counted(plan: LaunchPlan, m: int, n: int, k: int, **options: Any) -> Counters:
+    operands = {"A": np.zeros((m, k), "f4"), "B": np.zeros((k, n), "f4"), "D": np.empty((m, n), "f4")}
+    report = simulate(plan, operands, **options)
+    assert isinstance(report.observer, Counters)
+    return report.observer
+
+
+def per_warp(found: Counters, warps: int) -> dict[tuple[Line, str], float]:
+    """Instructions of one warp of a single-program run, and its barriers, by innermost source line."""
+    result: Counter[tuple[Line, str]] = Counter()
+    for (file, line, *_), names in found.instructions().items():
+        for name, count in names.items():
+            result[(PurePath(file).name, line), name] += count / warps
+    for (file, line, *_), names in found.per_line().items():
+        if "barriers" in names:
+            result[(PurePath(file).name, line), "BAR"] += names["barriers"]
+    return dict(result)
+
+
+@pytest.mark.parametrize(
+    "name, changes",
+    [
+        *[(name, {}) for name in SIX],
+        ("shared_tile", {"tile_k": 16}),
+        ("thread_tile_1d", {"tile_k": 16, "num_warps": 8, "thread_m": 16}),
+        ("thread_tile_2d", {"tile_k": 16}),
+        ("thread_tile_2d", {"num_warps": 4, "tile_m": 64, "tile_n": 128}),
+        ("vectorised", {"tile_k": 16}),
+    ],
+)
+def test_instructions_of_every_line_are_those_of_the_machine_code(name: str, changes: dict[str, int]) -> None:
+    """Static counts, line by line: a loop's body once (or as often as ptxas unrolled it), the rest once."""
+    kernel = find_kernel(name)
+    config = replace(kernel.default_config(Problem.dense(512, 512, 512), GPU), **changes)
+    m, n, step = config.tile_m, config.tile_n, config.tile_k
+    short, long = 16, 32
+    few = per_warp(counted(plan_of(name, m, n, short * step, **changes), m, n, short * step), config.num_warps)
+    many = per_warp(counted(plan_of(name, m, n, long * step, **changes), m, n, long * step), config.num_warps)
+    assert few.keys() == many.keys()
+    in_loop = {key: (many[key] - few[key]) / (long - short) for key in many}
+    outside = {key: few[key] - short * in_loop[key] for key in many}
+    machine = instructions_by_line(plan_of(name, m, n, short * step, **changes))
+    static = {(line, opcode): n for line, names in machine.items() for opcode, n in names.items()}
+    fma = next(key for key in static if key[1] == "FFMA")
+    unrolled = static[fma] / in_loop[fma]
+    assert unrolled == int(unrolled)
+    assert {key: unrolled * in_loop[key] + outside[key] for key in many} == static
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_masked_accesses_are_as_wide_as_in_the_machine_code(name: str, rng: np.random.Generator) -> None:
+    kernel = find_kernel(name)
+    config = kernel.default_config(Problem.dense(512, 512, 512), GPU)
+    shape = [int(extent - rng.integers(1, 8)) for extent in (config.tile_m, config.tile_n, 16 * config.tile_k)]
+    shape[int(rng.integers(3))] &= -4  # some strides stay divisible by 4
+    found = per_warp(counted(plan_of(name, *shape), *shape), config.num_warps)
+    machine = instructions_by_line(plan_of(name, *shape))
+    assert set(found) == {(line, opcode) for line, names in machine.items() for opcode in names}, shape
+
+
+def test_naive_counts_by_hand() -> None:
+    m = n = 64
+    k = 48
+    totals = counted(plan_of("naive", m, n, k), m, n, k).totals()
+    warps = m * n // 32
+    assert totals["fmas"] == m * n * k
+    assert totals["global_load_requests"] == 2 * k * warps
+    assert totals["global_load_sectors"] == (32 + 1) * k * warps  # A: a sector a lane; B: one for the warp
+    assert totals["global_store_sectors"] == 32 * warps
+    assert totals["global_load_elements"] == 2 * k * m * n
+    assert totals["shared_wavefronts"] == totals["barriers"] == 0
+
+
+def test_shared_tile_counts_by_hand() -> None:
+    m, n, k = 64, 32, 64
+    totals = counted(plan_of("shared_tile", m, n, k), m, n, k).totals()
+    blocks, steps = 2, k // 32
+    assert totals["global_load_elements"] == m * n * k // 16
+    assert totals["global_load_sectors"] == 4 * 2 * 32 * blocks * steps
+    assert totals["shared_load_elements"] == 2 * m * n * k
+    assert totals["bank_conflicts"] == 0
+    assert totals["barriers"] == 2 * blocks * steps
+    # Of A a warp reads one row, all lanes the same four floats: two wavefronts for 16 bytes, and one more read at the
+    # end of the row that LLVM keeps apart; of B 32 rows of 32 neighbours by ldmatrix.
+    assert totals["shared_load_wavefronts"] == (8 * 2 + 1 + 32) * 32 * blocks * steps
+
+
+def test_fewer_rows_than_a_tile_leave_whole_requests_out() -> None:
+    full = counted(plan_of("coalesced", 32, 32, 4), 32, 32, 4).totals()
+    half = counted(plan_of("coalesced", 16, 32, 4), 16, 32, 4).totals()
+    assert half["global_store_requests"] == full["global_store_requests"] // 2
+    assert half["fmas"] == full["fmas"]  # masked rows still multiply
+
+
+def test_the_same_counts_in_two_processes() -> None:
+    plan, shape = plan_of("thread_tile_2d", 256, 256, 16), (256, 256, 16)
+    one, two = counted(plan, *shape), counted(plan, *shape, processes=2)
+    assert one.totals() == two.totals()
+    assert one.per_line() == two.per_line()
+    assert one.conflicts.keys() == two.conflicts.keys()
+
+
+def test_pickling_keeps_everything() -> None:
+    found = counted(plan_of("vectorised", 128, 128, 16), 128, 128, 16)
+    copy = pickle.loads(pickle.dumps(found))
+    assert copy.per_line() == found.per_line()
+    assert copy.instructions() == found.instructions()
+    copy.merge(found)
+    assert copy.totals() == {name: 2 * count for name, count in found.totals().items()}
+
+
+def test_totals_are_the_sum_of_the_lines() -> None:
+    found = counted(plan_of("vectorised", 128, 128, 16), 128, 128, 16)
+    summed: Counter[str] = Counter()
+    for counts in found.per_line().values():
+        summed.update(counts)
+    assert {name: summed[name] for name in COUNTERS} == found.totals()
+
+
+@jit
+def column_reader(out, STRIDE: constexpr):
+    """Every lane reads a float4, STRIDE floats from its neighbour's."""
+    rows: constexpr = gl.BlockedLayout([1, 4], [32, 1], [1, 1], [1, 0])
+    shared: constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    buffer = gl.allocate_shared_memory(gl.float32, [32, STRIDE], shared)
+    buffer.store(gl.full([32, STRIDE], 1.0, gl.float32, rows))
+    piece = buffer.slice(0, 4, 1).load(rows)
+    r = gl.arange(0, 32, gl.SliceLayout(1, rows))[:, None]
+    c = gl.arange(0, 4, gl.SliceLayout(0, rows))[None, :]
+    gl.store(out + r * 4 + c, piece)
+
+
+@pytest.mark.parametrize("stride, wavefronts, degree", [(4, 4, 1), (8, 8, 2), (32, 32, 8)])
+def test_float4_by_stride(stride: int, wavefronts: int, degree: int) -> None:
+    found = Counters()
+    run(column_reader, 1, np.zeros(128, "f4"), num_warps=1, STRIDE=stride, observer=found)
+    totals = found.totals()
+    assert totals["shared_load_wavefronts"] == wavefronts
+    assert totals["shared_load_conflicts"] == wavefronts - 4
+    loads = {site: worst for site, worst in found.conflicts.items() if worst.instruction.startswith("LD")}
+    if degree == 1:
+        assert not loads
+    else:
+        ((_, worst),) = loads.items()
+        assert (worst.degree, worst.instruction) == (degree, "LDS.128")
+        assert len(worst.lanes) == degree
+        assert {stride * lane % 32 // 4 for lane in worst.lanes} == {worst.bank // 4}
+
+
+def test_every_metric_is_named_once() -> None:
+    metrics = ncu_metrics()
+    assert len(set(metrics)) == len(metrics) >= 8
+    assert all(metric.endswith(".sum") for metric in metrics)
+
+
+def test_merging_with_a_stranger_is_refused() -> None:
+    with pytest.raises(TypeError, match="Counters"):
+        Counters().merge(object())
