@@ -16,7 +16,7 @@ from .program import Flight, Partition, Waiting
 from .scalars import is_scalar
 from .shared import View
 from .tile import Pointer, Tile, canonical, same_layout
-from .types import F16, F32, FP8, I32, ElementType, element_type
+from .types import F16, F32, FP8, I32, ElementType, Shape, element_type
 
 __all__ = ["ASYNCHRONOUS", "TensorDescriptor"]
 
@@ -203,6 +203,16 @@ def fence_async_shared(cluster: Any = False) -> None:
 # TMA
 
 
+class BlockType:
+    """The type of a descriptor's block, as kernels ask about it."""
+
+    def __init__(self, element: ElementType, block: tuple[int, ...]) -> None:
+        self.element_ty = self.scalar = element.gluon
+        self.shape = Shape(block)
+        self.numel = int(np.prod(block))
+        self.nbytes = self.numel * element.bytes
+
+
 class TensorDescriptor:
     """A TMA descriptor: a tensor in global memory and the block that one copy moves.
 
@@ -265,12 +275,12 @@ class TensorDescriptor:
         return self.element.gluon
 
     @property
-    def block_shape(self) -> list[int]:
-        return list(self.block)
+    def block_shape(self) -> Shape:
+        return Shape(self.block)
 
     @property
-    def block_type(self) -> Any:
-        return gl.block_type(self.element.gluon, list(self.block))
+    def block_type(self) -> BlockType:
+        return BlockType(self.element, self.block)
 
     @property
     def nbytes_per_block(self) -> int:

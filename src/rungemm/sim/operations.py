@@ -124,15 +124,7 @@ def join(a: Any, b: Any) -> Any:
 
 
 def split(a: Any) -> Any:
-    if not a.shape or a.shape[-1] != 2:
-        raise fault_at("type-error", f"split takes a tile whose last dimension is 2, not {list(a.shape)}")
-    if isinstance(a.layout, gl.AutoLayout):
-        layout = a.layout
-    elif isinstance(a.layout, gl.BlockedLayout):
-        layout = canonical(_split_layout(a.layout))
-    else:
-        layout = canonical(gl.SliceLayout(len(a.shape) - 1, a.layout))
-    return Tile(a.data[..., 0], a.element, layout), Tile(a.data[..., 1], a.element, layout)
+    return tiles.split(a)
 
 
 def _joined_layout(layout: Any) -> Any:
@@ -142,16 +134,6 @@ def _joined_layout(layout: Any) -> Any:
     return gl.BlockedLayout(
         [*layout.size_per_thread, 2], [*layout.threads_per_warp, 1], [*layout.warps_per_cta, 1], [rank, *layout.order]
     )
-
-
-def _split_layout(layout: Any) -> Any:
-    rank = len(layout.order) - 1
-    if layout.size_per_thread[-1] != 2 or layout.threads_per_warp[-1] != 1 or layout.warps_per_cta[-1] != 1:
-        raise fault_at("layout-mismatch", f"split wants the last dimension's two elements in one thread, not {layout}")
-    return gl.BlockedLayout(
-        layout.size_per_thread[:-1], layout.threads_per_warp[:-1], layout.warps_per_cta[:-1],
-        [d for d in layout.order if d != rank],
-    )  # fmt: skip
 
 
 # Arithmetic.

@@ -18,7 +18,7 @@ from .faults import SOURCES, fault_at
 from .order import Access, Footprint, History
 from .scalars import is_scalar
 from .tile import Tile, canonical
-from .types import ElementType
+from .types import ElementType, Shape
 
 __all__ = ["Allocation", "View"]
 
@@ -121,7 +121,7 @@ class View:
         self.data = data
         self.written = written
         self.layout = layout
-        self.shape = data.shape
+        self.shape = Shape(data.shape)
         self.footprint: Footprint | None = None
         self._views: dict[Any, View] = {}
         self._region: SharedRegion | None = None

@@ -20,7 +20,7 @@ from .events import Alignment
 from .faults import fault_at
 from .memory import Buffer
 from .scalars import FloatScalar, IntScalar, divisor, is_scalar, make_scalar, scalar_type
-from .types import FLOAT, FP8, I1, I32, I64, INT, ElementType, element_type, promote, weak
+from .types import FLOAT, FP8, I1, I32, I64, INT, ElementType, Shape, element_type, promote, weak
 
 __all__ = ["Pointer", "Tile", "as_tile", "broadcast_pair", "canonical", "same_layout"]
 
@@ -77,7 +77,7 @@ class Tile:
         self.data = data
         self.element = element
         self.layout = layout
-        self.shape = data.shape
+        self.shape = Shape(data.shape)
         self._align = alignment
         self.factors: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -151,6 +151,9 @@ class Tile:
 
     trans = permute
 
+    def split(self) -> Any:
+        return split(self)
+
     def expand_dims(self, axis: int) -> Any:
         return expand_dims(self, axis)
 
@@ -181,7 +184,7 @@ class Pointer:
         self.buffer = buffer
         self.offset = offset
         self.layout = layout
-        self.shape = offset.shape if isinstance(offset, np.ndarray) else ()
+        self.shape = Shape(offset.shape) if isinstance(offset, np.ndarray) else Shape()
         self._align = alignment
 
     @property
@@ -531,6 +534,27 @@ def permute(tile: Tile, order: tuple[int, ...]) -> Tile:
     elif not isinstance(layout, gl.AutoLayout):
         raise fault_at("not-simulated", f"permute of a tile in {type(layout).__name__} is not simulated: convert it")
     return Tile(np.transpose(tile.data, order), tile.element, canonical(layout))
+
+
+def split(tile: Tile) -> tuple[Tile, Tile]:
+    """The two halves of the last dimension, which must be 2 long."""
+    if not tile.shape or tile.shape[-1] != 2:
+        raise fault_at("type-error", f"split takes a tile whose last dimension is 2, not {list(tile.shape)}")
+    layout = tile.layout
+    if isinstance(layout, gl.BlockedLayout):
+        rank = len(layout.order) - 1
+        if layout.size_per_thread[-1] != 2 or layout.threads_per_warp[-1] != 1 or layout.warps_per_cta[-1] != 1:
+            raise fault_at("layout-mismatch", f"split wants the last dimension's two elements in one thread: {layout}")
+        layout = gl.BlockedLayout(
+            layout.size_per_thread[:-1],
+            layout.threads_per_warp[:-1],
+            layout.warps_per_cta[:-1],
+            [d for d in layout.order if d != rank],
+        )
+    elif not isinstance(layout, gl.AutoLayout):
+        layout = gl.SliceLayout(len(tile.shape) - 1, layout)
+    layout = canonical(layout)
+    return Tile(tile.data[..., 0], tile.element, layout), Tile(tile.data[..., 1], tile.element, layout)
 
 
 def reshape(tile: Tile, shape: tuple[int, ...]) -> Tile:

@@ -14,7 +14,7 @@ import numpy as np
 from ..compat import gl
 from .faults import fault_at
 
-__all__ = ["ElementType", "element_type", "of_numpy", "promote"]
+__all__ = ["ElementType", "Shape", "element_type", "of_numpy", "promote"]
 
 BOOL, INT, FLOAT = 0, 1, 2
 
@@ -39,6 +39,18 @@ class ElementType:
 
     def __str__(self) -> str:
         return self.name
+
+
+class Shape(tuple):  # type: ignore[type-arg]
+    """A shape as kernels see it: it can be joined with a list (``[STAGES] + tile.shape``)."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Any:
+        return Shape((*self, *other))
+
+    def __radd__(self, other: Any) -> Any:
+        return Shape((*other, *self))
 
 
 def _make() -> dict[str, ElementType]:
