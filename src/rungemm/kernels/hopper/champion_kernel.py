@@ -8,71 +8,18 @@ tile's rows, or, with TURNS, whole pieces by turns, so that one finishes its til
 
 from __future__ import annotations
 
-from ...compat import (
-    barrier,
-    constexpr,
-    gl,
-    jit,
-    mbarrier,
-    tma_store_wait,
-    warpgroup_mma,
-    warpgroup_mma_wait,
+from ...compat import constexpr, gl, jit, mbarrier, tma_store_wait
+from .pieces import (
+    advance,
+    init_ring,
+    load_stage,
+    multiply_steps,
+    multiply_steps_from_registers,
+    skip,
+    store_through_shared,
+    tile_at,
 )
-from .pieces import advance, init_ring, load_stage, matrix_view, store_through_shared, tile_at
-
-
-@jit
-def pieces_of_program(tiles, STREAM: constexpr):
-    """How many pieces this program has; with STREAM the last may be empty."""
-    program = gl.program_id(0)
-    programs = gl.num_programs(0)
-    if STREAM:
-        count = tiles // programs + 2
-    else:
-        count = (tiles - program + programs - 1) // programs
-    return count
-
-
-@jit
-def piece(index, tiles, steps, STREAM: constexpr):
-    """This program's ``index``-th piece: the tile, and the first and last (exclusive) of the tile's K steps.
-
-    With STREAM, the tiles beyond the last full wave are one long row of K steps, cut into equal runs, a run a program.
-    There are fewer such tiles than programs, so a run is shorter than a tile and touches two at most.
-    """
-    program = gl.program_id(0)
-    programs = gl.num_programs(0)
-    tile = index * programs + program
-    first = 0
-    last = steps
-    if STREAM:
-        waves = tiles // programs
-        if index >= waves:
-            row = (tiles - waves * programs) * steps
-            begin = run_begin(program, programs, row)
-            end = run_begin(program + 1, programs, row)
-            border = min(end, (begin // steps + 1) * steps)
-            start = gl.where(index == waves, begin, border)
-            stop = gl.where(index == waves, border, end)
-            tile = waves * programs + start // steps
-            first = start % steps
-            last = first + stop - start
-    return tile, first, last
-
-
-@jit
-def run_begin(program, programs, row):
-    """Where a program's run begins when ``row`` steps are shared out: the first ones get the odd steps, one each."""
-    return row // programs * program + min(program, row % programs)
-
-
-@jit
-def run_of(step, programs, row):
-    """The program whose run has this step: :func:`run_begin`'s inverse."""
-    each = row // programs
-    odd = row % programs
-    longer = odd * (each + 1)
-    return gl.where(step < longer, step // (each + 1), odd + (step - longer) // max(each, 1))
+from .stream import add_up_runs, piece, pieces_of_program
 
 
 @jit
@@ -99,53 +46,6 @@ def load_pieces(
 
 
 @jit
-def multiply_steps(
-    acc, steps, slot, phase, a_ring, b_ring, full, empty,
-    PART: constexpr, A_COLUMNS: constexpr, B_COLUMNS: constexpr,
-):  # fmt: skip
-    """``acc`` = the product over ``steps`` stages of the ring; one wgmma group stays in flight behind the next wait."""
-    STAGES: constexpr = full.shape[0]
-    PART_M: constexpr = acc.shape[0]
-    before = slot
-    for step in range(steps):
-        mbarrier.wait(full.index(slot), phase)
-        a = matrix_view(a_ring.index(slot), A_COLUMNS).slice(PART * PART_M, PART_M, 0)
-        b = matrix_view(b_ring.index(slot), B_COLUMNS)
-        token = warpgroup_mma(a, b, acc, use_acc=step > 0, is_async=True)
-        acc = warpgroup_mma_wait(1, deps=(token,))
-        mbarrier.arrive(empty.index(before), pred=step > 0)
-        before = slot
-        slot, phase = advance(slot, phase, STAGES)
-    acc = warpgroup_mma_wait(0, deps=(acc,))
-    mbarrier.arrive(empty.index(before), pred=steps > 0)
-    return acc, slot, phase
-
-
-@jit
-def multiply_steps_from_registers(
-    acc, steps, slot, phase, a_ring, b_ring, full, empty,
-    PART: constexpr, A_COLUMNS: constexpr, B_COLUMNS: constexpr,
-):  # fmt: skip
-    """As :func:`multiply_steps` with A in registers, for fp32: wgmma reads its shared operands along K only.
-
-    wgmma must be done with a fragment before its registers take the next, so nothing stays in flight here: two
-    partitions hide each other's reads. (A fragment read ahead makes ptxas serialise every wgmma: its note C7513.)
-    """
-    STAGES: constexpr = full.shape[0]
-    PART_M: constexpr = acc.shape[0]
-    for step in range(steps):
-        mbarrier.wait(full.index(slot), phase)
-        tile = matrix_view(a_ring.index(slot), A_COLUMNS).slice(PART * PART_M, PART_M, 0)
-        fragment = tile.load(gl.DotOperandLayout(0, acc.type.layout, 1))
-        b = matrix_view(b_ring.index(slot), B_COLUMNS)
-        token = warpgroup_mma(fragment, b, acc, use_acc=step > 0, is_async=True)
-        acc = warpgroup_mma_wait(0, deps=(token,))
-        mbarrier.arrive(empty.index(slot))
-        slot, phase = advance(slot, phase, STAGES)
-    return acc, slot, phase
-
-
-@jit
 def multiply_promoted(
     acc, steps, slot, phase, a_ring, b_ring, full, empty,
     PART: constexpr, A_COLUMNS: constexpr, B_COLUMNS: constexpr, A_IN_REGISTERS: constexpr, PROMOTE: constexpr,
@@ -168,49 +68,6 @@ def multiply_promoted(
             )
         acc += part
     return acc, slot, phase
-
-
-@jit
-def skip(slot, phase, steps, STAGES: constexpr):
-    """Slot and parity after ``steps`` more stages, which another partition takes."""
-    ahead = slot + steps
-    return ahead % STAGES, phase ^ (ahead // STAGES & 1)
-
-
-@jit
-def add_up_runs(
-    acc, tile, first, tiles, steps, partials, counters, OWNER: constexpr, OWNERS: constexpr, LAYOUT: constexpr
-):
-    """Leaves this run's part of a tile in memory; the last to arrive of the tile's runs adds all up, in order of K.
-
-    The order of the additions does not depend on who is last, so the result is the same bits in every run.
-    Returns the sum, and whether this program has it. A program leaves at most two parts: one of a tile that an earlier
-    program began, one of a tile that a later one ends.
-    """
-    ROWS: constexpr = acc.shape[0]
-    COLS: constexpr = acc.shape[1]
-    program = gl.program_id(0)
-    programs = gl.num_programs(0)
-    waves = tiles // programs
-    row = (tiles - waves * programs) * steps
-    shared_tile = tile - waves * programs
-    from_program = run_of(shared_tile * steps, programs, row)
-    to_program = run_of(shared_tile * steps + steps - 1, programs, row)
-    rows = gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))[:, None]
-    cols = gl.arange(0, COLS, gl.SliceLayout(0, LAYOUT))[None, :]
-    offsets = rows * COLS + cols
-    part = partials + OWNER * (ROWS * COLS)
-    place = gl.where(first == 0, 2 * program + 1, 2 * program)
-    gl.store(part + place * (OWNERS * ROWS * COLS) + offsets, acc)
-    barrier()
-    counter = counters + shared_tile * OWNERS + OWNER
-    mine = gl.atomic_add(counter, 1, sem="acq_rel") == to_program - from_program
-    if mine:
-        acc = gl.load(part + (2 * from_program + 1) * (OWNERS * ROWS * COLS) + offsets, cache_modifier=".cg")
-        for other in range(from_program + 1, to_program + 1):
-            acc += gl.load(part + 2 * other * (OWNERS * ROWS * COLS) + offsets, cache_modifier=".cg")
-        gl.store(counter, 0)
-    return acc, mine
 
 
 @jit

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from ...compat import barrier, constexpr, fence_async_shared, gl, jit, mbarrier, tma_load, tma_store, tma_store_wait
-from ..common import load_tile
+from ...compat import (
+    barrier,
+    constexpr,
+    fence_async_shared,
+    gl,
+    jit,
+    mbarrier,
+    tma_load,
+    tma_store,
+    tma_store_wait,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from ..common import load_tile, store_tile
 
 
 @jit
@@ -24,6 +36,13 @@ def advance(slot, phase, STAGES: constexpr):
     slot += 1
     wrapped = slot == STAGES
     return gl.where(wrapped, 0, slot), phase ^ wrapped.to(gl.int32)
+
+
+@jit
+def skip(slot, phase, steps, STAGES: constexpr):
+    """Slot and parity after ``steps`` more stages, which another partition takes."""
+    ahead = slot + steps
+    return ahead % STAGES, phase ^ (ahead // STAGES & 1)
 
 
 @jit
@@ -61,6 +80,53 @@ def matrix_view(stage, COLUMNS: constexpr):
 
 
 @jit
+def multiply_steps(
+    acc, steps, slot, phase, a_ring, b_ring, full, empty,
+    PART: constexpr, A_COLUMNS: constexpr, B_COLUMNS: constexpr,
+):  # fmt: skip
+    """``acc`` = the product over ``steps`` stages of the ring; one wgmma group stays in flight behind the next wait."""
+    STAGES: constexpr = full.shape[0]
+    PART_M: constexpr = acc.shape[0]
+    before = slot
+    for step in range(steps):
+        mbarrier.wait(full.index(slot), phase)
+        a = matrix_view(a_ring.index(slot), A_COLUMNS).slice(PART * PART_M, PART_M, 0)
+        b = matrix_view(b_ring.index(slot), B_COLUMNS)
+        token = warpgroup_mma(a, b, acc, use_acc=step > 0, is_async=True)
+        acc = warpgroup_mma_wait(1, deps=(token,))
+        mbarrier.arrive(empty.index(before), pred=step > 0)
+        before = slot
+        slot, phase = advance(slot, phase, STAGES)
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    mbarrier.arrive(empty.index(before), pred=steps > 0)
+    return acc, slot, phase
+
+
+@jit
+def multiply_steps_from_registers(
+    acc, steps, slot, phase, a_ring, b_ring, full, empty,
+    PART: constexpr, A_COLUMNS: constexpr, B_COLUMNS: constexpr,
+):  # fmt: skip
+    """As :func:`multiply_steps` with A in registers, for fp32: wgmma reads its shared operands along K only.
+
+    wgmma must be done with a fragment before its registers take the next, so nothing stays in flight here: two
+    partitions hide each other's reads. (A fragment read ahead makes ptxas serialise every wgmma: its note C7513.)
+    """
+    STAGES: constexpr = full.shape[0]
+    PART_M: constexpr = acc.shape[0]
+    for step in range(steps):
+        mbarrier.wait(full.index(slot), phase)
+        tile = matrix_view(a_ring.index(slot), A_COLUMNS).slice(PART * PART_M, PART_M, 0)
+        fragment = tile.load(gl.DotOperandLayout(0, acc.type.layout, 1))
+        b = matrix_view(b_ring.index(slot), B_COLUMNS)
+        token = warpgroup_mma(fragment, b, acc, use_acc=step > 0, is_async=True)
+        acc = warpgroup_mma_wait(0, deps=(token,))
+        mbarrier.arrive(empty.index(slot))
+        slot, phase = advance(slot, phase, STAGES)
+    return acc, slot, phase
+
+
+@jit
 def split_columns(tile, PARTS: constexpr):
     """The tile as PARTS narrower ones, left to right: each thread's own registers, nothing moves."""
     if PARTS == 1:
@@ -69,6 +135,26 @@ def split_columns(tile, PARTS: constexpr):
         left, right = tile.reshape([tile.shape[0], 2, tile.shape[1] // 2]).permute(0, 2, 1).split()
         parts = split_columns(left, PARTS // 2) + split_columns(right, PARTS // 2)
     return parts
+
+
+@jit
+def store_slices(
+    acc, c, d, row, col, c_row, c_col, d_row, d_col, M, N, alpha, beta, NUM_WARPS: constexpr, READ_C: constexpr
+):
+    """``D[row:, col:] = alpha * acc + beta * C`` from the accumulators' layout, a few columns at a time.
+
+    A slice at a time, so that not all of its pointers, masks and values of C need registers at once.
+    """
+    TILE_M: constexpr = acc.shape[0]
+    PART_N: constexpr = min(acc.shape[1], 64)
+    PARTS: constexpr = acc.shape[1] // PART_N
+    LAYOUT: constexpr = gl.NVMMADistributedLayout([3, 0], [NUM_WARPS, 1], [16, PART_N, 16])
+    parts = split_columns(acc, PARTS)
+    rows = (row + gl.arange(0, TILE_M, gl.SliceLayout(1, LAYOUT)))[:, None]
+    for i in gl.static_range(PARTS):
+        cols = (col + i * PART_N + gl.arange(0, PART_N, gl.SliceLayout(0, LAYOUT)))[None, :]
+        part = gl.convert_layout(parts[i], LAYOUT, assert_trivial=True)
+        store_tile(part, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, True, True)
 
 
 @jit
