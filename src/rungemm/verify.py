@@ -123,7 +123,7 @@ def verify(problem: Problem, operands: Mapping[str, np.ndarray], out: np.ndarray
         )
         return Verdict(False, error, tolerance, count, why)
     if off > tolerance * held_to:
-        row, col = np.unravel_index(int(np.argmax(np.abs(difference))), out.shape)
+        row, col = (int(i) for i in np.unravel_index(int(np.argmax(np.abs(difference))), out.shape))
         why = (
             f"error {error:.2e} is over {tolerance:.2e}; the worst is D[{row}, {col}] = {got[row, col]:.9g}, "
             f"float64 {expected[row, col]:.9g}"
