@@ -273,9 +273,5 @@ def _close(records: list[Record], device: bool) -> None:
         console.print(f"\n[bold red]{len(wrong)} of {len(records)} rungs are WRONG:[/bold red] {', '.join(wrong)}")
     elif records:
         right = sum(record.correct is True for record in records)
-        console.print(f"\n{right} of {len(records)} rungs agree with float64.", end=" ")
-        console.print(
-            "Next: rungemm explain naive; rungemm check"
-            if device
-            else "Simulated: no timing. Next: rungemm explain naive"
-        )
+        console.print(f"\n{right} of {len(records)} rungs agree with float64{'' if device else '; nothing was timed'}.")
+        console.print("Next: rungemm explain naive")

@@ -54,7 +54,7 @@ def verdict(record: Record) -> Text:
 
 def paragraph(record: Record, width: int) -> Text:
     """Everything about one rung, in lines that each say what they are about."""
-    head = Text.assemble((f"{record.position:>2} {record.name:<18}", "bold"), verdict(record))
+    head = Text.assemble((f"{record.position:>2} {record.name:<20}", "bold"), verdict(record))
     if record.error is not None and record.tolerance is not None:
         head.append(f"  error {record.error:.1e}, allowed {record.tolerance:.1e}", style="dim")
     lines: list[tuple[str, str]] = [("changes", record.idea), ("expect", record.expects)]
@@ -141,15 +141,13 @@ def table(records: Sequence[Record], console: Console) -> Table:
     """All rungs side by side; a terminal narrower than 100 columns gets the columns that matter most."""
     wide = console.width >= WIDE
     timed = any(record.speed for record in records)
-    columns: list[tuple[str, str]] = [("", "ok"), ("regs", "regs"), ("shared", "shared"), ("occu-\npancy", "occupancy")]
-    columns.append(("loads\nper C", "loads"))
+    columns: list[tuple[str, str]] = [("", "ok"), ("regs", "regs"), ("shared\nKiB", "shared")]
+    columns += [("occu-\npancy", "occupancy"), ("loads\nper C", "loads")]
     if wide or not timed:
         columns.append(("bytes\nper C", "bytes"))
     columns += [("waves\nper C", "waves"), ("confl.\nper C", "conflicts")]
-    if wide or not timed:
-        columns.append(("FLOP/B\nasked", "intensity"))
     if wide:
-        columns += [("roof\nno cache", "uncached"), ("roof\nshared", "shared_roof")]
+        columns += [("FLOP/B\nasked", "intensity"), ("roof\nno cache", "uncached"), ("roof\nshared", "shared_roof")]
     if timed:
         columns += [("TFLOPS", "tflops"), ("of\ncuBLAS", "ratio")]
         if wide:
@@ -170,7 +168,7 @@ def _cells(record: Record) -> dict[str, Any]:
     return {
         "ok": mark[record.correct],
         "regs": "-" if r is None else str(r.registers) + ("!" if r.spill_bytes else ""),
-        "shared": "-" if r is None else size(r.shared_bytes),
+        "shared": "-" if r is None else number(r.shared_bytes / 1024),
         "occupancy": "-" if r is None else f"{r.occupancy:.0%}",
         "loads": number(c.loads_per_c if c else None),
         "bytes": number(c.sector_bytes_per_c if c else None),

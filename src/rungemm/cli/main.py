@@ -19,7 +19,7 @@ COMMANDS = ("ladder", "check", "explain", "bench", "tune", "doctor")
 app = typer.Typer(
     name="rungemm",
     help="Run GEMM, rung by rung: kernels from naive to faster than cuBLAS, on a GPU or on none.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -41,11 +41,13 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,134 @@
+"""``rungemm explain`` and ``rungemm doctor``, and the program as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+
+def test_explain_puts_the_costs_on_the_lines_that_cause_them(rungemm):
+    ran = rungemm("explain", "shared_tile", "--shape", "64x64x64", "--json")
+    assert ran.code == 0, ran.err
+    found = ran.json
+    lines = found["lines"]
+    assert found["record"]["correct"] is True and found["below"]["name"] == "coalesced"
+    by_text = {
+        words: next(line for line in lines if words in line["text"])
+        for words in ("gl.fma", "a_tile.store", "store_tile(")
+    }
+    assert by_text["gl.fma"]["counts"]["fmas"] == 64**3
+    # Every element of A is loaded once by each of the two columns of blocks; rows of 32 floats are 4 sectors.
+    copy = by_text["a_tile.store"]["counts"]
+    assert copy["global_load_elements"] == 2 * 64 * 64
+    assert copy["global_load_sectors"] == 2 * 64 * 64 * 4 // 32
+    assert copy["shared_store_elements"] == copy["global_load_elements"]
+    # C goes out once, although the store itself stands in a helper.
+    assert by_text["store_tile("]["counts"]["global_store_elements"] == 64 * 64
+    totals = {name: sum(line["counts"].get(name, 0) for line in lines) for name in ("fmas", "global_load_requests")}
+    assert totals["fmas"] == found["record"]["counts"]["fmas"]
+    assert totals["global_load_requests"] == found["record"]["counts"]["global_load_requests"]
+    assert found["paper"] == {"global_loads": 4.0, "shared_loads": 128.0}
+    loads = next(change for change in found["changes"] if change["what"] == "global loads for one element of C")
+    assert (loads["before"], loads["after"]) == (128.0, 4.0)
+
+
+def test_explain_for_people(rungemm):
+    ran = rungemm("explain", "5", "--shape", "128x128x16", "--gpu", "a6000")
+    assert ran.code == 0, ran.err
+    for words in (
+        "RTX A6000",
+        "Against thread_tile_1d",
+        "on paper",
+        "held by",
+        "thread_tile_2d.py",
+        "source",
+        "sectors",
+    ):
+        assert words in ran.out
+    assert "2-way bank conflict" in ran.out and "want different words of bank" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"), [(["1-3"], "3 rungs"), (["naive", "--shape", "0x1x1"], "nothing to explain")]
+)
+def test_explain_refuses(refused, arguments, says):
+    assert says in refused("explain", *arguments)
+
+
+def test_doctor_tries_things(rungemm):
+    ran = rungemm("doctor", "--json")
+    assert ran.code == 0, ran.out
+    found = {finding["name"]: finding for finding in ran.json}
+    for name in ("python", "numpy", "triton", "compiling", "simulator"):
+        assert found[name]["state"] == "ok", found[name]
+    assert "registers" in found["compiling"]["found"]
+    assert found["gpu"]["state"] == "absent"
+    text = rungemm("doctor").out
+    assert all(name in text for name in found)
+
+
+def test_doctor_tells_what_is_broken(rungemm, monkeypatch):
+    def fails(*_args, **_kwargs):
+        raise RuntimeError("ptxas is gone")
+
+    monkeypatch.setattr("rungemm.compiling.compile_plan", fails)
+    ran = rungemm("doctor", "--json")
+    broken = [finding for finding in ran.json if finding["state"] == "broken"]
+    assert ran.code == 1 and [finding["name"] for finding in broken] == ["compiling"]
+    assert "ptxas is gone" in broken[0]["found"] and broken[0]["fix"]
+
+
+def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rungemm", *arguments],
+        capture_output=True, text=True, timeout=120, check=False, env=os.environ | environment,
+    )  # fmt: skip
+
+
+def test_as_a_process():
+    ran = process("ladder", "--list", "--json")
+    assert ran.returncode == 0 and ran.stderr == ""
+    assert json.loads(ran.stdout)[0]["name"] == "naive"
+    ran = process("ladder", "--rungs", "nope")
+    assert ran.returncode == 2 and ran.stdout == "" and ran.stderr.count("\n") == 1 and "Traceback" not in ran.stderr
+    assert process("--version").stdout.startswith("rungemm ")
+    assert process().stdout.count("ladder") >= 1
+
+
+@pytest.mark.parametrize("command", [[], ["ladder"], ["check"], ["explain"], ["doctor"]])
+def test_help_with_an_example(rungemm, command):
+    ran = rungemm(*command, "--help")
+    assert ran.code == 0 and "Usage: rungemm" in ran.out
+    if command:
+        assert f"Example: rungemm {command[0]}" in ran.out and "--json" in ran.out
+
+
+def test_help_is_quick_and_loads_nothing_heavy():
+    script = (
+        "import sys; from rungemm.cli import main\n"
+        "code = main(['--help'])\n"
+        "heavy = {'numpy', 'triton', 'torch', 'ml_dtypes'} & set(sys.modules)\n"
+        "sys.exit(code or (f'loaded {heavy}' if heavy else 0))"
+    )
+    best = float("inf")
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        assert ran.returncode == 0, ran.stderr
+    # 0.3 s on an idle machine. Processor time, since others may keep the machine busy; the bound leaves room for them.
+    assert best < 0.8
+
+
+def test_a_reader_that_goes_away_is_no_traceback():
+    script = (
+        f"{sys.executable} -m rungemm ladder --list --json | {sys.executable} -c 'import sys; sys.stdin.readline()'"
+    )
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert ran.stderr == ""

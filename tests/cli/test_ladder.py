@@ -1,0 +1,136 @@
+"""``rungemm ladder`` end to end in the simulator: records, exit codes, files, and what people see."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rungemm.kernels import LADDER
+
+NAMES = [kernel.name for kernel in LADDER]
+FP32_SIX = ["naive", "coalesced", "shared_tile", "thread_tile_1d", "thread_tile_2d", "vectorised"]
+
+
+def test_a_ragged_shape_with_scalars(rungemm, seed):
+    arguments = ["--shape", "33x18x9", "--alpha", "1.5", "--beta", "-0.5", "--seed", seed, "--json"]
+    ran = rungemm("ladder", "--rungs", "naive-vectorised", *arguments)
+    assert ran.code == 0, ran.err
+    records = ran.json
+    assert [record["name"] for record in records] == FP32_SIX
+    for record in records:
+        assert record["correct"] is True, record
+        assert 0 <= record["error"] <= record["tolerance"] < 1e-2
+        assert (record["m"], record["n"], record["k"]) == (33, 18, 9)
+        assert (record["alpha"], record["beta"], record["seed"]) == (1.5, -0.5, seed)
+        assert record["ran_on"] == "simulator" and record["speed"] is None
+
+
+def test_the_counts_are_the_formulas(rungemm):
+    """At a shape that every tile divides, K = 128: 2K, 2K, K/16 and K/32 loads, then 2K and 9K/8 shared loads."""
+    ran = rungemm("ladder", "--rungs", "naive-thread_tile_1d", "--shape", "64x64x64", "--gpu", "a6000", "--json")
+    assert ran.code == 0, ran.err
+    counts = {record["name"]: record["counts"] for record in ran.json}
+    assert [counts[name]["loads_per_c"] for name in FP32_SIX[:4]] == [128, 128, 4, 2]
+    assert [counts[name]["shared_loads_per_c"] for name in FP32_SIX[:4]] == [0, 0, 128, 72]
+    assert all(each["fmas"] == 64**3 for each in counts.values())
+    for record in ran.json:
+        resources = record["resources"]
+        assert resources["card"] == "a6000" and resources["max_warps_per_sm"] == 48
+        assert 0 < resources["registers"] <= 255 and 0 < resources["occupancy"] <= 1
+        assert record["bounds"]["bound"] in ("compute", "memory")
+    # One thread for one element: 1024 threads fill an SM of 1536 once, 32 of 48 warps.
+    assert ran.json[0]["resources"]["warps_per_sm"] == 32
+
+
+def test_what_people_see(rungemm):
+    ran = rungemm("ladder", "--rungs", "2,3", "--shape", "32x32x32", "--seed", 7)
+    assert ran.code == 0
+    for words in (
+        "SIMULATOR", "seed 7", "32x32x32", "coalesced", "shared_tile", "registers", "one element of C", "wavefronts",
+        "2 of 2 rungs agree with float64",
+    ):  # fmt: skip
+        assert words in ran.out
+    assert max(len(line) for line in ran.out.splitlines()) <= 100
+    assert all(line == line.rstrip() for line in ran.out.splitlines())
+
+
+def test_the_table_fits_80_columns(rungemm, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = rungemm("ladder", "--rungs", "shared_tile", "--shape", "32x32x32")
+    assert max(len(line) for line in ran.out.splitlines()) <= 80
+    assert "…" not in ran.out
+
+
+def test_list(rungemm):
+    listed = rungemm("ladder", "--list", "--json").json
+    assert [rung["name"] for rung in listed] == NAMES
+    assert all(rung["idea"] and rung["state"] for rung in listed)
+    assert all(rung["state"] == "ready" for rung in listed if rung["name"] in FP32_SIX)
+    assert [rung["position"] for rung in listed] == list(range(1, len(listed) + 1))
+    text = rungemm("ladder", "--list", "--rungs", "1-2").out
+    assert "naive" in text and "coalesced" in text and "shared_tile" not in text
+
+
+def test_own_matrices_with_nan_and_inf(rungemm, rng, tmp_path):
+    a, b = rng.standard_normal((35, 20), dtype=np.float32), rng.standard_normal((20, 33), dtype=np.float32)
+    a[3, 4], b[5, 6], b[7, 8] = np.nan, np.inf, -np.inf
+    np.save(tmp_path / "a.npy", np.asfortranarray(a))
+    np.save(tmp_path / "b.npy", b)
+    ran = rungemm(
+        "ladder", "--a", tmp_path / "a.npy", "--b", tmp_path / "b.npy", "--rungs", "naive,vectorised", "--json"
+    )
+    assert ran.code == 0, ran.err
+    for record in ran.json:
+        assert record["correct"] is True and record["seed"] is None and record["layout"] == "TN"
+        assert (record["m"], record["n"], record["k"]) == (35, 33, 20)
+
+
+def test_cast_and_c_from_files(rungemm, rng, tmp_path):
+    for name, shape in (("a", (4, 5)), ("b", (5, 6)), ("c", (4, 6))):
+        np.save(tmp_path / f"{name}.npy", rng.standard_normal(shape))
+    files = [item for name in "abc" for item in (f"--{name}", tmp_path / f"{name}.npy")]
+    ran = rungemm("ladder", *files, "--cast", "--beta", "2", "--rungs", "naive", "--json")
+    assert ran.code == 0 and ran.json[0]["correct"] is True and ran.json[0]["beta"] == 2
+
+
+def test_a_card_that_cannot_run_a_rung_is_no_failure(rungemm):
+    """A rung for sm_90 on an sm_89 card: not run, with the predicate's reason."""
+    hopper = next(kernel.name for kernel in LADDER if kernel.min_arch == 90)
+    ran = rungemm("ladder", "--rungs", hopper, "--shape", "32", "--gpu", "rtx4090", "--json")
+    assert ran.code == 0
+    (record,) = ran.json
+    assert record["correct"] is None and "sm_90" in record["why"]
+    state = rungemm("ladder", "--list", "--rungs", hopper, "--gpu", "rtx4090", "--json").json[0]["state"]
+    assert state == record["why"]
+
+
+@pytest.mark.parametrize("shape", ["0x5x5", "5x0x5", "5x5x0", "1x1x1"])
+def test_empty_and_single(rungemm, shape):
+    ran = rungemm("ladder", "--shape", shape, "--rungs", "naive,shared_tile", "--json")
+    assert ran.code == 0, ran.err
+    assert all(record["correct"] is True for record in ran.json)
+
+
+def test_a_wrong_rung_is_exit_code_1(rungemm, monkeypatch):
+    from broken_kernels import ForgetsLastK, MasksNothing
+
+    monkeypatch.setattr("rungemm.cli.ladder.chosen_rungs", lambda _: [ForgetsLastK(), MasksNothing()])
+    ran = rungemm("ladder", "--shape", "33x32x8", "--json")
+    assert ran.code == 1
+    assert [record["correct"] for record in ran.json] == [False, False]
+    forgets, masks = ran.json
+    assert "over" in forgets["why"] and forgets["error"] > forgets["tolerance"]
+    assert "broken_kernels.py" in masks["why"] or "common.py" in masks["why"], masks["why"]
+    text = rungemm("ladder", "--shape", "33x32x8")
+    assert text.code == 1 and "WRONG" in text.out and "2 of 2 rungs are WRONG" in text.out
+
+
+def test_the_same_seed_is_the_same_run(rungemm):
+    runs = [rungemm("ladder", "--rungs", "naive", "--shape", "32", "--seed", 5, "--json").json[0] for _ in range(2)]
+    assert runs[0]["error"] == runs[1]["error"] and runs[0]["counts"] == runs[1]["counts"]
+
+
+def test_a_long_simulation_is_announced(rungemm, monkeypatch):
+    monkeypatch.setattr("rungemm.cli.ladder.SLOW_FROM", 0.0)
+    ran = rungemm("ladder", "--rungs", "vectorised", "--shape", "32", "--json")
+    assert ran.code == 0 and "minutes" in ran.err and ran.json
