@@ -52,7 +52,7 @@ def async_copy_load(
     def land() -> None:
         view.land(values)
 
-    flight = Flight(land, f"a cp.async into {view.named()}", queue=("cp_async", queue.component))
+    flight = Flight(land, lambda: f"a cp.async into {view.named()}", queue=("cp_async", queue.component))
     queue.open.append(flight)
     MACHINE.running.launch_flight(flight)
 
@@ -96,7 +96,7 @@ def async_copy_mbarrier_arrive(mbarrier: Any, increment_count: Any = True) -> No
             flight.land()
         barrier.arrive(count, {queue.component: time}, {}, site)
 
-    flight = Flight(land, f"an arrival at {barrier.name} by cp.async", ("cp_async", queue.component), barrier)
+    flight = Flight(land, lambda: f"an arrival at {barrier.name} by cp.async", ("cp_async", queue.component), barrier)
     queue.open.append(flight)
     MACHINE.running.launch_flight(flight)
 
@@ -139,7 +139,7 @@ def mbarrier_invalidate(mbarrier: Any) -> None:
     barrier.require("invalidated")
     for flight in MACHINE.running.flights:
         if flight.barrier is barrier and not flight.done:
-            raise fault_at("barrier-misuse", f"{barrier.name} is invalidated while {flight.describe} will signal it")
+            raise fault_at("barrier-misuse", f"{barrier.name} is invalidated while {flight.describe()} will signal it")
     barrier.invalidate()
 
 
@@ -357,7 +357,7 @@ def tma_load(desc: Any, coord: Any, barrier: Any, result: Any, pred: Any = True,
         view.land(block)
         signal.receive_load(amount, time, site)
 
-    MACHINE.running.launch_load(Flight(land, f"the TMA load into {view.named()}", None, signal))
+    MACHINE.running.launch_load(Flight(land, lambda: f"the TMA load into {view.named()}", None, signal))
 
 
 def _emit_tma(kind: str, desc: TensorDescriptor, coord: Any, view: View) -> None:
@@ -410,7 +410,7 @@ def tma_store(desc: Any, coord: Any, src: Any) -> None:
         if buffer.written is not None:
             buffer.written[place] = True
 
-    flight = Flight(land, f"the TMA store from {view.named()}", queue=("tma_store", queue.component))
+    flight = Flight(land, lambda: f"the TMA store from {view.named()}", queue=("tma_store", queue.component))
     queue.open.append(flight)
     queue.commit()
     MACHINE.running.launch_flight(flight)
@@ -560,7 +560,7 @@ def warpgroup_mma(
         previous = (before.holder[0] if before is not None else start) if use else None
         holder.append(numeric.matmul(left, b.data, previous, out))
 
-    flight = Flight(land, "a wgmma", queue=("wgmma", queue.component))
+    flight = Flight(land, lambda: "a wgmma", queue=("wgmma", queue.component))
     queue.open.append(flight)
     queue.commit()
     MACHINE.running.launch_flight(flight)

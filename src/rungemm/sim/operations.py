@@ -19,7 +19,7 @@ from .memory import Buffer
 from .scalars import FloatScalar, IntScalar, is_constant, is_scalar, make_scalar
 from .shared import View
 from .tile import AUTO, Pointer, Tile, canonical, fma_tile, same_layout
-from .types import FLOAT, I1, I32, INT, U32, ElementType, element_type, promote, weak
+from .types import F32, FLOAT, I1, I32, INT, U32, ElementType, element_type, promote, weak
 
 __all__ = ["SYNCHRONOUS"]
 
@@ -171,6 +171,11 @@ def _wrap(result: Any, element: ElementType, layout: Any, first: Any, known: Any
 
 
 def fma(x: Any, y: Any, z: Any) -> Any:
+    if type(x) is type(y) is type(z) is Tile and x.element is y.element is z.element is F32:  # the common case, fast
+        layout = z.layout
+        if x.layout is layout and y.layout is layout:
+            tiles._broadcast_shape(tiles._broadcast_shape(x.shape, y.shape), z.shape)
+            return fma_tile(x.data, y.data, z.data, F32, layout)
     (a, b, c), element, layout, first = _spread(x, y, z)
     if element.kind != FLOAT:
         raise fault_at("type-error", f"fma takes floats, not {element}")

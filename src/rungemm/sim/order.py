@@ -10,6 +10,7 @@ fenced for the asynchronous proxy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,7 +106,7 @@ class History:
         self.footprints[key] = new
         return new
 
-    def record(self, where: Footprint, access: Access, clock: Clock, fenced: Clock, buffer: str) -> None:
+    def record(self, where: Footprint, access: Access, clock: Clock, fenced: Clock, buffer: Callable[[], str]) -> None:
         """Check an access against all before it, then remember it.
 
         ``clock`` and ``fenced`` are those of the partition that performs or issues it.
@@ -121,7 +122,7 @@ class History:
                 if unfenced and fenced.get(earlier.component, 0) < earlier.time:
                     raise SimulationFault(
                         "missing-proxy-fence",
-                        f"{access.described()} reads {buffer} through the asynchronous proxy, and no "
+                        f"{access.described()} reads {buffer()} through the asynchronous proxy, and no "
                         f"fence_async_shared() follows {earlier.described()} that wrote it: add one in between",
                         access.site,
                     )
@@ -141,18 +142,18 @@ class History:
             where.reads[access.component] = access
 
 
-def _unordered(access: Access, earlier: Access, buffer: str) -> SimulationFault:
+def _unordered(access: Access, earlier: Access, buffer: Callable[[], str]) -> SimulationFault:
     if access.write:
         verb = "written by" if earlier.write else "read by"
         return SimulationFault(
             "overwrite-in-flight",
-            f"{access.described()} overwrites {buffer} while it may still be {verb} {earlier.described()}: "
+            f"{access.described()} overwrites {buffer()} while it may still be {verb} {earlier.described()}: "
             f"wait for it first{_remedy(earlier)}",
             access.site,
         )
     return SimulationFault(
         "read-before-arrival",
-        f"{access.described()} reads {buffer} before the data of {earlier.described()} has surely arrived"
+        f"{access.described()} reads {buffer()} before the data of {earlier.described()} has surely arrived"
         f"{_remedy(earlier)}",
         access.site,
     )

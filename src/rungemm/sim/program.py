@@ -56,7 +56,7 @@ class Flight:
     __slots__ = ("barrier", "describe", "done", "land_", "queue", "site", "time")
 
     def __init__(
-        self, land: Callable[[], None], describe: str, queue: Any = None, barrier: Barrier | None = None
+        self, land: Callable[[], None], describe: Callable[[], str], queue: Any = None, barrier: Barrier | None = None
     ) -> None:
         self.land_ = land
         self.describe = describe
@@ -162,7 +162,7 @@ def _known(load: Flight, clocks: list[Clock]) -> bool:
 def _unfinished(flight: Flight) -> SimulationFault:
     return SimulationFault(
         "unfinished",
-        f"the program ends while {flight.describe} may still be in flight: wait for it before returning",
+        f"the program ends while {flight.describe()} may still be in flight: wait for it before returning",
         flight.site,
     )
 
@@ -346,7 +346,7 @@ class Program:
             elif flight.queue not in seen:
                 seen.add(flight.queue)
                 result.append(flight)
-        return result or [Flight(lambda: None, "nothing")]
+        return result or [Flight(lambda: None, lambda: "nothing")]
 
     def land_one(self, flight: Flight) -> None:
         flight.land()

@@ -269,7 +269,7 @@ class View:
         if component < 0:
             component, time = partition.component, partition.time
         access = Access(component, time, write, asynchronous, what, partition.label, SOURCES.here())
-        self.allocation.history.record(self.mark(), access, partition.clock, partition.fenced, self.named())
+        self.allocation.history.record(self.mark(), access, partition.clock, partition.fenced, self.named)
 
     def require_written(self, what: str) -> None:
         """Raises SimulationFault: an element was never written."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -254,6 +255,7 @@ class Pointer:
         return Pointer(self.buffer, moved, layout, result)
 
 
+@lru_cache(maxsize=4096)
 def _broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     if len(a) != len(b):
         raise fault_at("type-error", f"shapes {list(a)} and {list(b)} differ in rank: add dimensions with [:, None]")
