@@ -1,0 +1,122 @@
+"""Reading ncu's CSV, in both of its forms, and joining it with the simulator's totals."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "counters_ncu.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("counters_ncu", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["counters_ncu"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
+
+COMMON = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
+          "Grid Size", "Device", "CC"]  # fmt: skip
+
+
+def table(*rows: list[str]) -> str:
+    return "".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in rows)
+
+
+def launched(number: str, kernel: str, *cells: str) -> list[str]:
+    return [number, "4242", "python3", "127.0.0.1", kernel, "1", "7", "(128, 1, 1)", "(8, 1, 1)", "0", "9.0", *cells]
+
+
+RAW = (
+    "==PROF== Connected to process 4242 (/usr/bin/python3.12)\n"
+    '==PROF== Profiling "naive_kernel": 0%....50%....100% - 3 passes\n'
+    "==PROF== Disconnected from process 4242\n"
+) + table(
+    [*COMMON, REQUESTS, "launch__registers_per_thread", CONFLICTS],
+    [*[""] * len(COMMON), "", "register/thread", ""],
+    launched("0", "naive_kernel", "8,388,608", "28", "0"),
+    launched("1", "split_kernel(float *, int)", "1,000", "40", "24"),
+    launched("2", "add_kernel", "500", "16", "0"),
+)
+
+DETAILS = table(
+    [*COMMON, "Section Name", "Metric Name", "Metric Unit", "Metric Value"],
+    launched("0", "naive_kernel", "Command line profiler metrics", REQUESTS, "", "8388608"),
+    launched("0", "naive_kernel", "Command line profiler metrics", CONFLICTS, "", "n/a"),
+)
+
+
+def test_the_raw_page(script) -> None:
+    launches = script.parse_ncu_csv(RAW)
+    assert [name for name, _ in launches] == ["naive_kernel", "split_kernel", "add_kernel"]
+    assert launches[0][1] == {REQUESTS: 8388608, "launch__registers_per_thread": 28, CONFLICTS: 0}
+
+
+def test_the_details_page(script) -> None:
+    assert script.parse_ncu_csv(DETAILS) == [("naive_kernel", {REQUESTS: 8388608})]
+
+
+def test_launches_of_a_case_are_added_but_registers_are_not(script) -> None:
+    found = script.assign(
+        script.parse_ncu_csv(RAW), [("naive", ["naive_kernel"]), ("split_k", ["split_kernel", "add_kernel"])]
+    )
+    assert found["split_k"] == {REQUESTS: 1500, "launch__registers_per_thread": 40, CONFLICTS: 24}
+
+
+def test_launches_out_of_order_are_refused(script) -> None:
+    launches = script.parse_ncu_csv(RAW)
+    with pytest.raises(ValueError, match="where split_kernel was due"):
+        script.assign(launches, [("split_k", ["split_kernel"])])
+    with pytest.raises(ValueError, match="2 launches more"):
+        script.assign(launches, [("naive", ["naive_kernel"])])
+    with pytest.raises(ValueError, match="nothing more"):
+        script.assign([], [("naive", ["naive_kernel"])])
+
+
+def test_no_table_passes_on_ncus_complaint(script) -> None:
+    with pytest.raises(ValueError, match="ERR_NVGPUCTRPERM"):
+        script.parse_ncu_csv("==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM - no permission\n")
+
+
+def test_records_say_equal_or_how_far_off(script) -> None:
+    measured = {"naive": {REQUESTS: 1000.0, CONFLICTS: 200.0}}
+    rows = script.records(
+        {"naive": "8x8x8"}, measured, {"naive": {"global_load_requests": 1000, "bank_conflicts": 100}}
+    )
+    by_counter = {row["counter"]: row for row in rows}
+    assert by_counter["global_load_requests"]["why"] == "equal"
+    assert by_counter["bank_conflicts"]["why"].startswith("-50.000%")
+    assert by_counter["bank_conflicts"]["measured"] == 200
+    (first, _) = script.records({"naive": "8x8x8"}, measured, {"naive": "not simulated: no greenlet"})
+    assert first["simulated"] is None and "greenlet" in first["why"]
+
+
+def test_every_probe_compiles_to_the_instructions_that_the_simulator_counts(script) -> None:
+    import numpy as np
+
+    from rungemm.sim import simulate
+
+    from .sass_lines import instructions_by_line
+
+    everything = list(script.cases((64, 64, 64), ["-"], True, script.DEFAULT_GPU))
+    assert len(everything) > 20
+    chosen = np.random.default_rng().permutation(len(everything))[:4]
+    for case in (everything[int(i)] for i in chosen):
+        report = simulate(case.plan, script.probe_operands(case))
+        programs = case.plan.launches[0].programs
+        counted = {name: n / programs for name, n in report.observer.instruction_totals().items()}
+        machine: dict[str, int] = {}
+        for names in instructions_by_line(case.plan).values():
+            for name, n in names.items():
+                machine[name] = machine.get(name, 0) + n
+        machine.pop("BAR", None)
+        assert counted == machine, case.name
