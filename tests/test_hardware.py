@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rungemm.hardware import ZOO, _match, detect_gpu, find_gpu
+from rungemm.hardware import ZOO, match_gpu, detect_gpu, find_gpu
 
 # Dense TFLOPS as the makers' datasheets print them (their sparse column is twice as high), typed in by hand here so
 # that a wrong rate in the zoo cannot agree with itself.
@@ -65,14 +65,14 @@ def test_find_gpu_lists_the_known_ones() -> None:
     ],
 )
 def test_driver_names_match(title: str, arch: int, mib: int, name: str) -> None:
-    found = _match(title, arch, mib)
+    found = match_gpu(title, arch, mib)
     assert found is not None and found.name == name
 
 
 def test_unknown_card_borrows_its_architecture_and_keeps_its_name() -> None:
-    found = _match("NVIDIA RTX A5000", 86, 24000)
+    found = match_gpu("NVIDIA RTX A5000", 86, 24000)
     assert found is not None and found.arch == 86 and "A5000" in found.title
-    assert _match("NVIDIA GeForce GTX 1080", 61, 8000) is None
+    assert match_gpu("NVIDIA GeForce GTX 1080", 61, 8000) is None
 
 
 def test_detection_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:

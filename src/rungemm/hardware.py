@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-__all__ = ["DEFAULT_GPU", "ZOO", "Gpu", "detect_gpu", "find_gpu"]
+__all__ = ["DEFAULT_GPU", "ZOO", "Gpu", "detect_gpu", "find_gpu", "match_gpu"]
 
 KIB = 1024
 MIB = 1024 * 1024
@@ -188,11 +188,11 @@ def detect_gpu() -> Gpu | None:
     parts = [part.strip() for part in lines[0].split(",")]
     if len(parts) != 3 or not re.fullmatch(r"\d+\.\d+", parts[1]) or not parts[2].isdigit():
         return None
-    return _match(parts[0], int(parts[1].replace(".", "")), int(parts[2]))
+    return match_gpu(parts[0], int(parts[1].replace(".", "")), int(parts[2]))
 
 
-def _match(title: str, arch: int, memory_mib: int) -> Gpu | None:
-    """The zoo's entry for what the driver calls the card."""
+def match_gpu(title: str, arch: int, memory_mib: int) -> Gpu | None:
+    """The zoo's entry for what the driver calls the card; one of the same architecture if it is not in the zoo."""
     text = title.lower()
     if "a100" in text:
         return ZOO["a100-80" if memory_mib > 60_000 else "a100-40"]

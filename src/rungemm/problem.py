@@ -81,20 +81,18 @@ class Epilogue:
 
     Attributes:
         bias: ``None``, ``"row"`` (a vector of N added to every row) or ``"col"`` (a vector of M added to every column).
-            It is the operand "bias" of a plan, its elements neighbours in memory, the same for every batch.
+            It is the operand "bias" of a plan, its elements neighbours in memory, the same for every batch; its type
+            and alignment are the problem's ``bias_type`` and ``bias_alignment``.
         activation: ``None`` or one of :data:`ACTIVATIONS`.
         gated: N is even and D has N / 2 columns: ``act(V[:, :N/2]) * V[:, N/2:]``, so "silu" gives SwiGLU, "gelu" GeGLU
             and ``None`` the bilinear form.
         scale: the result is multiplied by it.
-        bias_dtype, bias_alignment: the bias' element type, and how its first byte is aligned (up to 16).
     """
 
     bias: Literal["row", "col"] | None = None
     activation: str | None = None
     gated: bool = False
     scale: float = 1.0
-    bias_dtype: DType = FP32
-    bias_alignment: int = 16
 
     def __post_init__(self) -> None:
         if self.bias not in (None, "row", "col"):
@@ -121,6 +119,7 @@ class Problem:
 
     Semantics are BLAS's: ``beta == 0`` never reads C, ``alpha == 0`` or ``k == 0`` never reads A and B, and an
     empty M, N or batch does nothing. An epilogue works on that result before it is stored.
+    ``bias_dtype`` (``None``: D's) and ``bias_alignment`` (bytes, up to 16) are the bias', where the epilogue has one.
     """
 
     a: Matrix
@@ -132,6 +131,8 @@ class Problem:
     beta: float = 0.0
     precision: Precision = "ieee"
     epilogue: Epilogue | None = field(default=None)
+    bias_dtype: DType | None = None
+    bias_alignment: int = 16
 
     def __post_init__(self) -> None:
         if self.a.cols != self.b.rows:
@@ -217,6 +218,11 @@ class Problem:
     @property
     def reads_c(self) -> bool:
         return self.beta != 0
+
+    @property
+    def bias_type(self) -> DType:
+        """The element type of the epilogue's bias."""
+        return self.bias_dtype or self.d.dtype
 
     @property
     def is_empty(self) -> bool:

@@ -12,7 +12,7 @@ unsigned recorded_config[9];
 unsigned long long recorded_stream, recorded_function, recorded_context;
 unsigned long long recorded_map[16];
 int recorded_shared_limit, recorded_loads, recorded_launches, recorded_retains;
-int context_missing, shared_limit = 232448;
+int context_missing, shared_limit = 232448, capture_mode;
 
 void expect_parameters(unsigned count, const unsigned *sizes) {
   kernel.parameter_count = count;
@@ -48,6 +48,12 @@ CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) {
 }
 CUresult cuFuncSetCacheConfig(CUfunction f, CUfunc_cache c) {
   return f == (CUfunction)0x5555666677778888ull && c == CU_FUNC_CACHE_PREFER_SHARED ? 0 : 1;
+}
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+  CUstreamCaptureMode before = capture_mode;
+  capture_mode = *mode;
+  *mode = before;
+  return 0;
 }
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
                                 const cuuint64_t *shape, const cuuint64_t *strides, const cuuint32_t *box,

@@ -125,3 +125,11 @@ def test_driver_errors_are_words_and_a_missing_context_is_set(fake_cuda) -> None
         cuda.launch(ctypes.addressof(config), function, 0, 0)
     with pytest.raises(CudaError, match="cannot be loaded"):
         type(cuda)("libnowhere.so")
+
+
+def test_capture_mode_is_relaxed_and_put_back(fake_cuda) -> None:
+    mode = ctypes.c_int.in_dll(fake_cuda._library, "capture_mode")
+    with pytest.raises(KeyError), fake_cuda.driver.relaxed_capture():
+        assert mode.value == 2
+        raise KeyError
+    assert mode.value == 0

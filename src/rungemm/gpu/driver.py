@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 __all__ = ["CudaDriver", "CudaError", "LaunchConfig", "driver"]
@@ -24,6 +25,7 @@ _FUNC_MAX_DYNAMIC_SHARED = 8
 _CACHE_PREFER_SHARED = 1
 _DEFAULT_SHARED_LIMIT = 48 * 1024
 _L2_PROMOTION_128B = 2
+_CAPTURE_RELAXED = 2
 
 _SYMBOLS = (
     "cuInit",
@@ -39,6 +41,7 @@ _SYMBOLS = (
     "cuFuncSetCacheConfig",
     "cuTensorMapEncodeTiled",
     "cuLaunchKernelEx",
+    "cuThreadExchangeStreamCaptureMode",
 )
 
 
@@ -125,6 +128,19 @@ class CudaDriver:
             self._check("cuFuncSetCacheConfig", function, _CACHE_PREFER_SHARED)
             self._check("cuFuncSetAttribute", function, _FUNC_MAX_DYNAMIC_SHARED, shared_bytes)
         return function.value or 0
+
+    @contextmanager
+    def relaxed_capture(self) -> Iterator[None]:
+        """Inside, a CUDA graph capture in progress does not forbid this thread what is no stream operation.
+
+        Loading a module is such: without this, the first call of a problem class inside a capture would break it.
+        """
+        mode = ctypes.c_int(_CAPTURE_RELAXED)
+        self._check("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        try:
+            yield
+        finally:
+            self._check("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 
     def encode_tensor_map(
         self,

@@ -1,0 +1,122 @@
+"""One product on real tensors, no autograd: the place where a choice is looked up and launched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..problem import Epilogue, Precision
+from . import fallback, launch
+from .launch import ENTRIES_KEPT, Entry, entry_for, increment_version, span
+
+__all__ = ["entries", "execute", "forget", "quick_entries", "remember_quick", "result_shape"]
+
+entries: dict[tuple[object, ...], Entry] = {}
+"""What to do for tensors like these, by all that torch says of them."""
+
+quick_entries: dict[tuple[object, ...], Entry] = {}
+"""The same for ``matmul`` of two matrices into a third, with a shorter key."""
+
+
+def forget() -> None:
+    """Drop every choice made so far, as after tuning: the next call of each problem class chooses anew."""
+    entries.clear()
+    quick_entries.clear()
+    launch.forget()
+
+
+def result_shape(a: Tensor, b: Tensor, gated: bool) -> tuple[int, ...]:
+    """The shape of D for a (M, K) or (B, M, K) and b of as many dimensions."""
+    n = b.shape[-1]
+    return (*a.shape[:-1], n // 2 if gated else n)
+
+
+def execute(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None,
+    bias: Tensor | None,
+    out: Tensor | None,
+    alpha: float,
+    beta: float,
+    precision: str,
+    epilogue: Epilogue | None,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    """``a`` (M, K), ``b`` (K, N), or both with one batch dimension; ``c`` of the product's shape, any strides.
+
+    ``bias`` is a dense vector. Writes ``out`` if given, whatever it shares with the operands; else a new dense tensor.
+
+    ``precision`` "default" is torch's setting at this moment.
+    """
+    if not a.is_cuda:
+        value = fallback.compute(a, b, c, bias, alpha, beta, epilogue, out_dtype)
+        if out is None:
+            return value.contiguous()
+        out.copy_(value)
+        return out
+    if precision == "default":
+        precision = fallback.current_precision() if a.dtype == torch.float32 else "ieee"
+    target = out
+    if target is None:
+        target = a.new_empty(result_shape(a, b, epilogue is not None and epilogue.gated), dtype=out_dtype)
+    kind: Any = precision
+    _launch(a, b, c if beta != 0 else None, bias, target, alpha, beta, kind, epilogue, out is not None)
+    return target
+
+
+def _launch(
+    a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor, alpha: float, beta: float,
+    precision: Precision, epilogue: Epilogue | None, given: bool,
+) -> None:  # fmt: skip
+    a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
+    c_at = c.data_ptr() if c is not None else 0
+    bias_at = bias.data_ptr() if bias is not None else 0
+    key = (
+        a.shape, a.stride(), a.dtype, b.shape, b.stride(), out.shape, out.stride(), out.dtype, a.get_device(),
+        a_at & 15, b_at & 15, out_at & 15, alpha, beta, precision, epilogue,
+        None if c is None else (c.stride(), c.dtype, c_at & 15), None if bias is None else (bias.dtype, bias_at & 15),
+    )  # fmt: skip
+    entry = entries.get(key)
+    if entry is None:
+        entry = entry_for(a, b, c, bias, out, alpha, beta, precision, epilogue)
+        if len(entries) >= ENTRIES_KEPT:
+            entries.clear()
+        entries[key] = entry
+    if not given:
+        entry.run(a, b, c, bias, out)
+        return
+    end = out_at + entry.out_bytes
+    shared = (a_at < end and out_at < a_at + entry.a_bytes) or (b_at < end and out_at < b_at + entry.b_bytes)
+    if not shared and bias is not None:
+        shared = bias_at < end and out_at < bias_at + bias.numel() * bias.element_size()
+    if not shared and c is not None:
+        same = c_at == out_at and c.stride() == out.stride() and c.dtype == out.dtype and epilogue is None
+        shared = not same and c_at < end and out_at < c_at + span(c)
+    if shared:
+        # Written while it is read: into memory of its own first.
+        apart = torch.empty_like(out, memory_format=torch.contiguous_format)
+        execute(a, b, c, bias, apart, alpha, beta, precision, epilogue, out.dtype)
+        out.copy_(apart)
+        return
+    entry.run(a, b, c, bias, out)
+    increment_version(out)
+
+
+def remember_quick(key: tuple[object, ...], a: Tensor, b: Tensor, out: Tensor, precision: str | None) -> None:
+    """After a product of two matrices into a third: the next one like it takes the short way.
+
+    Only for plain problems on a GPU, where the tensors' own facts say all.
+    """
+    if not (a.is_cuda and a.dim() == b.dim() == out.dim() == 2) or a.is_neg() or b.is_neg() or out.is_neg():
+        return
+    if a.get_device() != b.get_device() or a.get_device() != out.get_device():
+        return
+    kind: Any = precision
+    if kind is None:
+        kind = fallback.current_precision() if a.dtype == torch.float32 else "ieee"
+    if len(quick_entries) >= ENTRIES_KEPT:
+        quick_entries.clear()
+    quick_entries[key] = entry_for(a, b, None, None, out, 1.0, 0.0, kind, None)

@@ -1,0 +1,78 @@
+"""The dispatcher's choice in words, on any machine: no torch, no GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dtypes import FP32, DType, dtype_named
+from ..hardware import DEFAULT_GPU, Gpu, detect_gpu, find_gpu
+from ..problem import Epilogue, Precision, Problem
+from .dispatch import Decision, decide
+
+__all__ = ["describe", "explain_dispatch"]
+
+
+def explain_dispatch(
+    problem: Problem | tuple[int, ...],
+    *,
+    gpu: Gpu | str | None = None,
+    dtype: DType | str = FP32,
+    layout: str = "NN",
+    precision: Precision = "ieee",
+    beta: float = 0.0,
+    epilogue: Epilogue | None = None,
+) -> Decision:
+    """What the library would run, and what it would not, and why; ``describe`` makes lines of it.
+
+    Args:
+        problem: a :class:`~rungemm.problem.Problem`, or (M, N, K) or (batch, M, N, K) of dense operands, for which the
+            other arguments say the rest.
+        gpu: a card or its name; the card at hand, else an H200.
+
+    Raises:
+        ValueError: a shape, a name or a combination that is none; the message says what is.
+    """
+    if isinstance(gpu, str):
+        gpu = find_gpu(gpu)
+    card = gpu or detect_gpu() or DEFAULT_GPU
+    if not isinstance(problem, Problem):
+        if len(problem) not in (3, 4):
+            raise ValueError(f"shape {problem} is not (M, N, K) or (batch, M, N, K)")
+        *batch, m, n, k = problem
+        problem = Problem.dense(
+            m, n, k, dtype=dtype_named(dtype), layout=layout, batch=batch[0] if batch else 1, beta=beta,
+            precision=precision, epilogue=epilogue,
+        )  # fmt: skip
+    return decide(problem, card, database=users_database())
+
+
+def users_database() -> Any:
+    """This user's tuning results."""
+    from ..tune.database import TuningDatabase
+
+    return TuningDatabase()
+
+
+def describe(decision: Decision) -> list[str]:
+    """The decision in lines: what was asked, what runs, what else could run, and what could not."""
+    problem, chosen = decision.problem, decision.chosen
+    asked = f"{problem} precision {problem.precision}, alpha {problem.alpha:g}, beta {problem.beta:g}"
+    if problem.epilogue is not None:
+        asked += f", epilogue {problem.epilogue}"
+    lines = [f"problem   {asked} on {decision.gpu.title}", f"chosen    {chosen.name}: {decision.why}"]
+    if chosen.config is not None:
+        lines.append(f"config    {chosen.config}")
+    if chosen.bias_is_c:
+        lines.append("bias      read as C, with stride 0")
+    if chosen.after is not None:
+        lines.append(f"after it  {chosen.after}, by elementwise kernels of torch (not fused)")
+    elif problem.epilogue is not None and chosen.is_ours:
+        lines.append("epilogue  fused into the kernel")
+    elif problem.epilogue is not None:
+        lines.append("epilogue  by torch after the product (a row bias by cuBLASLt)")
+    for option in decision.options:
+        if option is not chosen:
+            lines.append(f"also      {option.name}: {1e6 * option.seconds:.1f} us by {option.source}")
+    lines.insert(2, f"time      {1e6 * chosen.seconds:.1f} us by {chosen.source}")
+    lines += [f"rejected  {name}: {reason}" for name, reason in decision.rejected]
+    return lines

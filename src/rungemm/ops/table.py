@@ -1,0 +1,154 @@
+"""What was measured: for each problem class of a card, the fastest contender and its config. Shipped as JSON.
+
+The file is generated from results/ by ``python -m rungemm.ops.generate`` and never edited. A problem that is not in it
+borrows the entry of its nearest neighbour, if that is near enough.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..hardware import Gpu
+from ..problem import Matrix, Problem
+
+__all__ = ["FORMAT", "TABLES", "Entry", "Table", "TableError", "class_of", "load_table", "table_of"]
+
+FORMAT = 1
+TABLES = Path(__file__).parent / "tables"
+
+NEAR = 0.6
+"""Neighbours count up to this distance: the sum of the binary logarithms by which M, N and K differ."""
+
+
+class TableError(UserError):
+    """A table file is not what it should be; the message names the file and the remedy."""
+
+
+Class = tuple[str, str, str, str, bool, bool]
+Shape = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One measured problem class.
+
+    Attributes:
+        kernel: a rung's name, or "cublas".
+        config: its config as :meth:`Config.to_dict` wrote it; empty for cuBLAS.
+        ratio: cuBLAS's time over the best of ours (above 1: ours is faster).
+        source: the results file it comes from.
+    """
+
+    kernel: str
+    config: dict[str, Any]
+    ratio: float
+    source: str = ""
+
+
+def _starts_aligned(matrix: Matrix) -> bool:
+    lines, pitch = (matrix.cols, matrix.col_stride) if matrix.is_col_major else (matrix.rows, matrix.row_stride)
+    return matrix.alignment % 16 == 0 and (lines == 1 or pitch * matrix.dtype.bytes % 16 == 0)
+
+
+def class_of(problem: Problem) -> Class:
+    """All but the extents: types, precision, layout, whether every row begins at a multiple of 16 bytes, C read."""
+    return (
+        problem.a.dtype.name,
+        problem.d.dtype.name,
+        problem.precision if problem.a.dtype.name == "fp32" else "ieee",
+        problem.layout,
+        all(map(_starts_aligned, (problem.a, problem.b, problem.d))),
+        problem.reads_c,
+    )
+
+
+class Table:
+    """Entries by class and shape (batch, M, N, K)."""
+
+    def __init__(self, entries: Iterable[tuple[Class, Shape, Entry]] = ()) -> None:
+        self._classes: dict[Class, dict[Shape, Entry]] = {}
+        for kind, shape, entry in entries:
+            self._classes.setdefault(kind, {})[shape] = entry
+
+    def __len__(self) -> int:
+        return sum(map(len, self._classes.values()))
+
+    def find(self, problem: Problem) -> tuple[Entry, Shape] | None:
+        """The entry of this very problem class, or its nearest neighbour's if near; with the shape it is for.
+
+        A problem that reads C borrows from one that does not, for C's traffic is the same to every contender.
+        """
+        shape = (problem.batch, problem.m, problem.n, problem.k)
+        kind = class_of(problem)
+        for known in (kind, (*kind[:5], False)) if kind[5] else (kind,):
+            shapes = self._classes.get(known)
+            if not shapes:
+                continue
+            entry = shapes.get(shape)
+            if entry is not None:
+                return entry, shape
+            nearest = min(shapes, key=lambda other: _distance(shape, other))
+            if _distance(shape, nearest) <= NEAR:
+                return shapes[nearest], nearest
+        return None
+
+    def configs(self, problem: Problem, kernel: str) -> list[dict[str, Any]]:
+        """The configs of ``kernel`` that won anywhere in this problem's class, each once."""
+        found: list[dict[str, Any]] = []
+        kind = class_of(problem)
+        for known in dict.fromkeys((kind, (*kind[:5], False))):
+            for entry in self._classes.get(known, {}).values():
+                if entry.kernel == kernel and entry.config not in found:
+                    found.append(entry.config)
+        return found
+
+
+def _distance(one: Shape, other: Shape) -> float:
+    if one[0] != other[0] or 0 in one or 0 in other:
+        return math.inf
+    return sum(abs(math.log2(x / y)) for x, y in zip(one[1:], other[1:], strict=True))
+
+
+def load_table(path: Path) -> Table:
+    """The table in a file.
+
+    Raises:
+        TableError: the file is damaged, or of another format.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["format"] != FORMAT:
+            raise TableError(f"{path} has format {document['format']}, this rungemm reads {FORMAT}: make it again")
+        return Table(
+            (
+                (
+                    record["dtype"], record["out_dtype"], record["precision"], record["layout"],
+                    bool(record["aligned"]), bool(record["reads_c"]),
+                ),
+                (record["batch"], record["m"], record["n"], record["k"]),
+                Entry(record["kernel"], record["config"], record["ratio"], record["source"]),
+            )
+            for record in document["entries"]
+        )  # fmt: skip
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, TableError):
+            raise
+        raise TableError(f"{path}: {error!r}: make it again with python -m rungemm.ops.generate") from error
+
+
+@cache
+def _shipped(name: str) -> Table:
+    path = TABLES / f"{name}.json"
+    return load_table(path) if path.exists() else Table()
+
+
+def table_of(gpu: Gpu) -> Table:
+    """The table shipped for a card; empty for a card that has none."""
+    return _shipped(gpu.name)
