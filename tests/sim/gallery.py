@@ -301,7 +301,9 @@ def deadlock(x, y, n, FIXED: constexpr):
     empty = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
     mbarrier.init(full, count=1)
     mbarrier.init(empty, count=1)
-    gl.warp_specialize([(drainer, (shared, full, empty, y, FIXED)), (filler, (shared, full, empty, x, FIXED))], [4], [48])
+    gl.warp_specialize(
+        [(drainer, (shared, full, empty, y, FIXED)), (filler, (shared, full, empty, x, FIXED))], [4], [48]
+    )
 
 
 @jit
@@ -365,7 +367,9 @@ def phase_missed(x, y, n, FIXED: constexpr):
     mbarrier.init(full, count=1)
     mbarrier.init(empty, count=1)
     gl.warp_specialize(
-        [(missing_drainer, (shared, full, empty, y, FIXED)), (racing_filler, (shared, full, empty, x, FIXED))], [4], [48]
+        [(missing_drainer, (shared, full, empty, y, FIXED)), (racing_filler, (shared, full, empty, x, FIXED))],
+        [4],
+        [48],
     )
 
 

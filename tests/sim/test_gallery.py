@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from .gallery import GALLERY, Exhibit
 
 from rungemm.sim import SimulationFault, TensorMap, run
+
+from .gallery import GALLERY, Exhibit
 
 SCHEDULES = [("late", 0), ("eager", 0), ("random", 1), ("random", 2)]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import functools
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -153,7 +154,7 @@ class Translation:
         if is_jit(value):
             return self.function(value.fn)
         if is_constexpr_function(value):
-            return value.fn
+            return _compile_time(value.fn)
         if is_aggregate(value):
             return self.aggregate(value)
         if is_builtin(value):
@@ -200,7 +201,7 @@ class Translation:
                 if is_jit(member):
                     members[name] = self.function(member.fn)
                 elif is_constexpr_function(member):
-                    members[name] = member.fn
+                    members[name] = _compile_time(member.fn)
                 elif isinstance(member, types.FunctionType):
                     members[name] = self.function(member)
                 elif isinstance(member, property) and member.fget is not None:
@@ -221,7 +222,13 @@ class Translation:
                 if not hasattr(self, field):
                     raise fault_at("kernel-error", f"{source.__name__}.__init__ leaves the field {field} unset")
 
+        def set_field(self: Any, name: str, value: Any) -> None:
+            if name not in fields:
+                raise fault_at("kernel-error", f"{source.__name__} has no field {name}: annotate it in the class")
+            object.__setattr__(self, name, _plain(value))
+
         members["__init__"] = init
+        members["__setattr__"] = set_field
         return type(source.__name__, (), members)
 
 
@@ -263,6 +270,21 @@ def _names_in(code: types.CodeType) -> set[str]:
         if isinstance(constant, types.CodeType):
             names |= _names_in(constant)
     return names
+
+
+def _plain(value: Any) -> Any:
+    """A compile-time value without its wrapping."""
+    return value.value if isinstance(value, constexpr) else value
+
+
+def _compile_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the compile-time world: plain Python, as it stands; its result is a plain value."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _plain(function(*args, **kwargs))
+
+    return call
 
 
 def _refuse(name: str) -> Callable[..., Any]:
