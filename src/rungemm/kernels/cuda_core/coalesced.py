@@ -15,19 +15,20 @@ from .simt import SimtConfig, SimtKernel
 def coalesced_kernel(
     a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
-    MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr, NUM_WARPS: constexpr,
+    MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr, NUM_WARPS: constexpr, GROUP_M: constexpr,
 ):  # fmt: skip
     # The change: the lanes of a warp lie along N (dimension 1), the fast one in memory.
     C_LAYOUT: constexpr = gl.BlockedLayout([1, 1], [1, 32], [NUM_WARPS, 1], [1, 0])
-    tile_m, tile_n = tile_of_program(M, N, TILE_M, TILE_N, 1)
+    tile_m, tile_n = tile_of_program(M, N, TILE_M, TILE_N, GROUP_M)
     rows = (tile_m * TILE_M + gl.arange(0, TILE_M, gl.SliceLayout(1, C_LAYOUT)))[:, None]
     cols = (tile_n * TILE_N + gl.arange(0, TILE_N, gl.SliceLayout(0, C_LAYOUT)))[None, :]
 
     acc = gl.zeros([TILE_M, TILE_N], gl.float32, C_LAYOUT)
-    for k in range(K):
-        a_column = load_tile(a, rows, k, a_row, a_col, M, K, MASK_M, False)
-        b_row_k = load_tile(b, k, cols, b_row, b_col, K, N, False, MASK_N)
-        acc = gl.fma(a_column, b_row_k, acc)
+    for k0 in range(0, K, TILE_K):
+        for k in gl.static_range(TILE_K):  # unrolled, so that the loads of several steps are in flight together
+            a_column = load_tile(a, rows, k0 + k, a_row, a_col, M, K, MASK_M, MASK_K)
+            b_row_k = load_tile(b, k0 + k, cols, b_row, b_col, K, N, MASK_K, MASK_N)
+            acc = gl.fma(a_column, b_row_k, acc)
 
     store_tile(acc, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, MASK_M, MASK_N)
 
@@ -38,4 +39,4 @@ class Coalesced(SimtKernel):
     expects = "B and C move in full sectors: about 4 sectors a request for B and 1 for A instead of 1 and 32"
     below = "naive"
     function = coalesced_kernel
-    default = SimtConfig(num_warps=32, tile_m=32, tile_n=32, tile_k=1)
+    default = SimtConfig(num_warps=32, tile_m=32, tile_n=32, tile_k=4, group_m=8)

@@ -35,8 +35,10 @@ def thread_tile_1d_kernel(
     b_tile = gl.allocate_shared_memory(gl.float32, [TILE_K, TILE_N], SHARED)
     acc = gl.zeros([TILE_M, TILE_N], gl.float32, C_LAYOUT)
     for k0 in range(0, K, TILE_K):
-        a_tile.store(load_tile(a, a_rows, k0 + a_cols, a_row, a_col, M, K, MASK_M, MASK_K))
-        b_tile.store(load_tile(b, k0 + b_rows, b_cols, b_row, b_col, K, N, MASK_K, MASK_N))
+        a_next = load_tile(a + k0 * a_col, a_rows, a_cols, a_row, a_col, M, K - k0, MASK_M, MASK_K)
+        b_next = load_tile(b + k0 * b_row, b_rows, b_cols, b_row, b_col, K - k0, N, MASK_K, MASK_N)
+        a_tile.store(a_next)
+        b_tile.store(b_next)
         for k in gl.static_range(TILE_K):
             a_column = a_tile.slice(k, 1, 1).load(C_LAYOUT)
             b_row_k = b_tile.slice(k, 1, 0).load(C_LAYOUT)
@@ -53,7 +55,7 @@ class ThreadTile1D(ThreadTileKernel):
     expects = "shared reads for an element of C fall from 2K to 9K/8, global loads from K/16 to K/32"
     below = "shared_tile"
     function = thread_tile_1d_kernel
-    default = SimtConfig(num_warps=16, tile_m=64, tile_n=64, tile_k=8, thread_m=8, thread_n=1)
+    default = SimtConfig(num_warps=16, tile_m=64, tile_n=64, tile_k=8, thread_m=8, thread_n=1, group_m=8)
 
     def rejects_layout(self, config: SimtConfig) -> str | None:
         if config.thread_n != 1:

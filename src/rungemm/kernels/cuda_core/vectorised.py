@@ -59,7 +59,7 @@ class Vectorised(ThreadTileKernel):
     expects = "load and store instructions fall four-fold for the same bytes"
     below = "thread_tile_2d"
     function = vectorised_kernel
-    default = SimtConfig(num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8)
+    default = SimtConfig(num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, group_m=8)
 
     def rejects_layout(self, config: SimtConfig) -> str | None:
         if not 4 <= config.tile_k <= 128:
