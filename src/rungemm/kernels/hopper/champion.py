@@ -17,7 +17,7 @@ from ..base import Kernel
 from ..common import cdiv
 from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
 from .champion_kernel import champion_hopper_kernel
-from .rung import RungConfig, rejects_problem, rejects_tile, staging_constants
+from .rung import RungConfig, rejects_parts, rejects_problem, rejects_tile, staging_constants
 from .scale import scale_launch
 from .setup import Setup, set_up
 
@@ -79,11 +79,9 @@ class ChampionHopper(Kernel[HopperConfig]):
             return reason
         if config.schedule not in ("together", "halves", "turns"):
             return f"schedule is {config.schedule!r}: 'together', 'halves' or 'turns'"
-        if config.buffers < 1:
-            return f"buffers is {config.buffers}: at least 1"
-        part_n = config.part_n
-        if not 8 <= part_n <= config.tile_n or part_n & (part_n - 1):
-            return f"part_n is {part_n}: a power of two from 8 to tile_n, {config.tile_n}"
+        reason = rejects_parts(config.part_n, config.buffers, config.tile_n)
+        if reason is not None:
+            return reason
         accumulators = config.part_m * config.tile_n // (32 * config.num_warps) * (2 if config.promote else 1)
         if accumulators > 192:
             return f"{accumulators} accumulator registers a thread: 192 at most leave room for the rest"

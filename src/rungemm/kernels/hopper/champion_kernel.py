@@ -12,6 +12,7 @@ from ...compat import constexpr, gl, jit, mbarrier, tma_store_wait
 from .pieces import (
     advance,
     init_ring,
+    init_turns,
     load_stage,
     multiply_steps,
     multiply_steps_from_registers,
@@ -72,7 +73,7 @@ def multiply_promoted(
 
 @jit
 def multiply_pieces(
-    OWNER: constexpr, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
+    OWNER: constexpr, staging, a_ring, b_ring, full, empty, turns, c, d, partials, counters,
     c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr,
     OWNERS: constexpr, TURNS: constexpr, NUM_WARPS: constexpr, PROMOTE: constexpr, INSTRUCTION_K: constexpr,
@@ -88,6 +89,7 @@ def multiply_pieces(
     steps = gl.cdiv(K, TILE_K)
     slot = 0
     phase = 0
+    turn = 1 - OWNER  # the first turn is partition 0's: it passes, the other waits
     for index in range(OWNER if TURNS else 0, pieces_of_program(tiles, STREAM), OWNERS if TURNS else 1):
         if TURNS:  # noqa: SIM102 - one is decided when compiling, the other when running
             if index > 0:
@@ -96,6 +98,9 @@ def multiply_pieces(
         tile, first, last = piece(index, tiles, steps, STREAM)
         tile_m, tile_n = tile_at(tile, M, N, TILE_M, TILE_N, GROUP)
         acc = gl.zeros([PART_M, TILE_N], gl.float32, LAYOUT)
+        if TURNS:
+            mbarrier.wait(turns.index(OWNER), turn)
+            turn ^= 1
         if PROMOTE > 0:
             acc, slot, phase = multiply_promoted(
                 acc, last - first, slot, phase, a_ring, b_ring, full, empty,
@@ -109,6 +114,8 @@ def multiply_pieces(
             acc, slot, phase = multiply_steps(
                 acc, last - first, slot, phase, a_ring, b_ring, full, empty, PART, A_COLUMNS, B_COLUMNS
             )
+        if TURNS:
+            mbarrier.arrive(turns.index(1 - OWNER))
         row = tile_m * TILE_M + PART * PART_M
         if STREAM:
             mine = last - first == steps
@@ -145,13 +152,15 @@ def champion_hopper_kernel(
     staging = gl.allocate_shared_memory(D_TYPE, [OWNERS * BUFFERS] + STAGING, STAGING_LAYOUT)  # noqa: RUF005
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     init_ring(full, empty, 1 if TURNS else OWNERS)
+    init_turns(turns)
     # The argument lists are written out because a constexpr in a tuple that has a name becomes a run-time value.
     if OWNERS == 1:
         gl.warp_specialize(
             [
-                (multiply_pieces, (0, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
-                                  c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
+                (multiply_pieces, (0, staging, a_ring, b_ring, full, empty, turns, c, d,
+                                  partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
                                   TILE_M, TILE_N, TILE_K, GROUP, STREAM, OWNERS, TURNS, NUM_WARPS,
                                   PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
                                   READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
@@ -164,13 +173,13 @@ def champion_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (multiply_pieces, (0, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
-                                  c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
+                (multiply_pieces, (0, staging, a_ring, b_ring, full, empty, turns, c, d,
+                                  partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
                                   TILE_M, TILE_N, TILE_K, GROUP, STREAM, OWNERS, TURNS, NUM_WARPS,
                                   PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
                                   READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
-                (multiply_pieces, (1, staging, a_ring, b_ring, full, empty, c, d, partials, counters,
-                                  c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
+                (multiply_pieces, (1, staging, a_ring, b_ring, full, empty, turns, c, d,
+                                  partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
                                   TILE_M, TILE_N, TILE_K, GROUP, STREAM, OWNERS, TURNS, NUM_WARPS,
                                   PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
                                   READ_C, D_TMA, D_COLUMNS, D_VECTOR)),

@@ -56,6 +56,14 @@ def init_ring(full, empty, CONSUMERS: constexpr):
 
 
 @jit
+def init_turns(turns):
+    """``turns[i]`` completes when partition i may multiply: the other one arrives when it has had its turn."""
+    for i in gl.static_range(2):
+        mbarrier.init(turns.index(i), count=1)
+    fence_async_shared()
+
+
+@jit
 def load_stage(a, b, a_stage, b_stage, full, row, col, k, A_COLUMNS: constexpr, B_COLUMNS: constexpr):
     """Asks TMA for one K step of A and B; ``full`` completes when all bytes are there."""
     mbarrier.expect(full, a.block_type.nbytes + b.block_type.nbytes)
@@ -165,7 +173,8 @@ def store_through_shared(
 ):  # fmt: skip
     """``D[row:, col:] = alpha * acc + beta * C``, by way of ``staging``, a narrow slice of columns at a time.
 
-    With D_TMA, ``d`` is a descriptor and TMA writes each slice while the next is converted, into buffers used by turns.
+    With D_TMA, ``d`` is a descriptor and TMA writes each slice while the next is converted, into buffers used by turns;
+    the number of slices is a multiple of theirs, so that the turns go on from tile to tile.
     Otherwise ``d`` is a pointer and the slice is read back in rows, D_VECTOR elements a thread, to be stored.
     ``staging`` holds as many buffers for each of its OWNERS.
     """

@@ -16,7 +16,7 @@ from .operands import element_type, shared_layout
 from .scale import scale_launch
 from .setup import Setup, better_swapped, set_up
 
-__all__ = ["HopperRung", "RungConfig", "rejects_problem", "rejects_tile"]
+__all__ = ["HopperRung", "RungConfig", "rejects_parts", "rejects_problem", "rejects_tile", "staging_constants"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,15 @@ def rejects_tile(config: RungConfig, part_m: int, element_bytes: int) -> str | N
         return f"a tile of {config.tile_m} rows and {config.tile_k} along K: TMA moves at most 256 of each"
     if config.tile_k * element_bytes < 32:
         return f"tile_k is {config.tile_k}: one wgmma takes {32 // element_bytes}"
+    return None
+
+
+def rejects_parts(part_n: int, buffers: int, tile_n: int) -> str | None:
+    """What the staging of D asks: slices of ``part_n`` columns in ``buffers`` by turns."""
+    if not 8 <= part_n <= tile_n or part_n & (part_n - 1):
+        return f"part_n is {part_n}: a power of two from 8 to tile_n, {tile_n}"
+    if buffers < 1 or tile_n // part_n % buffers:
+        return f"{buffers} buffers for {tile_n // part_n} slices of D: the slices must be a multiple of the buffers"
     return None
 
 

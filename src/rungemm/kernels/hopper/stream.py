@@ -38,7 +38,8 @@ def piece(index, tiles, steps, STREAM: constexpr):
             border = min(end, (begin // steps + 1) * steps)
             start = gl.where(index == waves, begin, border)
             stop = gl.where(index == waves, border, end)
-            tile = waves * programs + start // steps
+            # A piece may be empty, at the very end too: it has no tile, so any will do.
+            tile = min(waves * programs + start // steps, tiles - 1)
             first = start % steps
             last = first + stop - start
     return tile, first, last

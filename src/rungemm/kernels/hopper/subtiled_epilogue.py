@@ -18,7 +18,7 @@ from ...problem import Problem
 from ..plan import Argument, Pointer
 from .persistent import load
 from .pieces import init_ring, multiply_steps, multiply_steps_from_registers, store_through_shared, tile_at
-from .rung import HopperRung, RungConfig, staging_constants
+from .rung import HopperRung, RungConfig, rejects_parts, staging_constants
 from .setup import Setup
 
 
@@ -107,11 +107,8 @@ class SubtiledEpilogue(HopperRung):
 
     def rejects(self, problem: Problem, config: RungConfig, gpu: Gpu) -> str | None:
         assert isinstance(config, EpilogueConfig)
-        if not 8 <= config.part_n <= config.tile_n or config.part_n & (config.part_n - 1):
-            return f"part_n is {config.part_n}: a power of two from 8 to tile_n, {config.tile_n}"
-        if config.buffers < 1:
-            return f"buffers is {config.buffers}: at least 1"
-        return super().rejects(problem, config, gpu)
+        reason = rejects_parts(config.part_n, config.buffers, config.tile_n)
+        return reason or super().rejects(problem, config, gpu)
 
     def shared_bytes(self, problem: Problem, config: RungConfig) -> int:
         assert isinstance(config, EpilogueConfig)
