@@ -5,12 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from .base import Kernel
+from .cuda_core.autotuned import Autotuned
+from .cuda_core.bank_conflict_free import BankConflictFree
+from .cuda_core.champion import ChampionFp32
 from .cuda_core.coalesced import Coalesced
+from .cuda_core.cp_async import CpAsync
+from .cuda_core.double_buffer import DoubleBuffer
+from .cuda_core.double_buffer_k16 import DoubleBufferK16
 from .cuda_core.naive import Naive
 from .cuda_core.shared_tile import SharedTile
+from .cuda_core.split_k import SplitK
 from .cuda_core.thread_tile_1d import ThreadTile1D
 from .cuda_core.thread_tile_2d import ThreadTile2D
 from .cuda_core.vectorised import Vectorised
+from .cuda_core.warp_tile import WarpTile
+from .hopper.champion import ChampionHopper
+from .hopper.persistent import Persistent
+from .hopper.ping_pong import PingPong
+from .hopper.stream_k import StreamK
+from .hopper.subtiled_epilogue import SubtiledEpilogue
+from .hopper.tma import Tma
+from .hopper.tma_pipeline import TmaPipeline
+from .hopper.warp_specialised import WarpSpecialised
+from .hopper.wgmma_shared import WgmmaShared
 
 __all__ = ["LADDER", "find_kernel"]
 
@@ -21,6 +38,23 @@ LADDER: tuple[Kernel[Any], ...] = (
     ThreadTile1D(),
     ThreadTile2D(),
     Vectorised(),
+    BankConflictFree(),
+    DoubleBuffer(),
+    DoubleBufferK16(),
+    CpAsync(),
+    Autotuned(),
+    WarpTile(),
+    SplitK(),
+    ChampionFp32(),
+    WgmmaShared(),
+    Tma(),
+    TmaPipeline(),
+    WarpSpecialised(),
+    Persistent(),
+    SubtiledEpilogue(),
+    PingPong(),
+    StreamK(),
+    ChampionHopper(),
 )
 
 

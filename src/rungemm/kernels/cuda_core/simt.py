@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ...compat import gl, padded_shared_layout
 from ...dtypes import FP32
 from ...hardware import Gpu
 from ...problem import Problem
@@ -13,7 +14,11 @@ from ..base import Kernel, TileConfig
 from ..common import cdiv, gemm_arguments, gemm_constants
 from ..plan import INT32_MAX, Launch, LaunchPlan
 
-__all__ = ["SimtConfig", "SimtKernel", "ThreadTileKernel"]
+__all__ = ["QuadConfig", "QuadTileKernel", "SimtConfig", "SimtKernel", "ThreadTileKernel"]
+
+MAX_REGISTERS = 255
+MOST_ACCUMULATORS = 128
+"""Elements of C in a thread's registers, beyond which fragments and addresses find no room."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class SimtKernel(Kernel[SimtConfig]):
 
     function: ClassVar[Any]
     default: ClassVar[SimtConfig]
+    tiles_a_step: ClassVar[int] = 1  # tiles along K that one turn of the kernel's loop takes
     config_type = SimtConfig
     dtypes = (FP32,)
 
@@ -50,7 +56,7 @@ class SimtKernel(Kernel[SimtConfig]):
             if value < 1 or value & (value - 1):
                 return f"{name} is {value}: Triton wants a power of two"
         threads = config.num_warps * gpu.warp_size
-        covered = threads * config.thread_m * config.thread_n
+        covered = self.covered(config)
         if covered != config.tile_m * config.tile_n:
             return (
                 f"{threads} threads of {config.thread_m}x{config.thread_n} elements cover {covered}; "
@@ -63,6 +69,10 @@ class SimtKernel(Kernel[SimtConfig]):
         if needed > gpu.shared_per_block:
             return f"needs {needed} bytes of shared memory; {gpu.title} gives a block {gpu.shared_per_block}"
         return self.rejects_layout(config)
+
+    def covered(self, config: SimtConfig) -> int:
+        """Elements of C that the threads of a block compute."""
+        return config.num_warps * 32 * config.thread_m * config.thread_n
 
     def rejects_layout(self, config: SimtConfig) -> str | None:
         """What the rung's own layouts ask of a config."""
@@ -77,15 +87,18 @@ class SimtKernel(Kernel[SimtConfig]):
 
     def constants(self, config: SimtConfig) -> Iterable[tuple[str, Any]]:
         """Constants beyond the common ones."""
-        return ()
+        return (("GROUP_M", config.group_m),)
+
+    def common_constants(self, problem: Problem, config: SimtConfig) -> Iterable[tuple[str, Any]]:
+        """Those of :func:`gemm_constants`, masks along K where whole steps do not fill it, and the warps."""
+        step = config.tile_k * self.tiles_a_step
+        for name, value in gemm_constants(problem, config.tile_m, config.tile_n, step):
+            yield name, config.tile_k if name == "TILE_K" else value
+        yield "NUM_WARPS", config.num_warps
 
     def build(self, problem: Problem, config: SimtConfig, gpu: Gpu) -> LaunchPlan:
         tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
-        constants = (
-            *gemm_constants(problem, config.tile_m, config.tile_n, config.tile_k),
-            ("NUM_WARPS", config.num_warps),
-            *self.constants(config),
-        )
+        constants = (*self.common_constants(problem, config), *self.constants(config))
         launch = Launch(self.function, (tiles, 1, 1), tuple(gemm_arguments(problem)), constants, config.num_warps)
         return LaunchPlan(self.name, (launch,))
 
@@ -97,7 +110,7 @@ class ThreadTileKernel(SimtKernel):
         return 4 * config.tile_k * (config.tile_m + config.tile_n)
 
     def constants(self, config: SimtConfig) -> Iterable[tuple[str, Any]]:
-        return (("THREAD_M", config.thread_m), ("THREAD_N", config.thread_n), ("GROUP_M", config.group_m))
+        return (("THREAD_M", config.thread_m), ("THREAD_N", config.thread_n), *super().constants(config))
 
     def rejects_thread_grid(self, config: SimtConfig) -> str | None:
         """Threads laid row by row over the tile: whole rows of threads to a warp, or whole warps to a row."""
@@ -105,3 +118,55 @@ class ThreadTileKernel(SimtKernel):
         if across < 1 or (across > 32 and config.num_warps % (across // 32)):
             return f"{across} threads across the tile do not divide into {config.num_warps} warps"
         return None
+
+
+@dataclass(frozen=True)
+class QuadConfig(SimtConfig):
+    """From the bank-conflict free rung on: how a thread's rows and A's rows in shared memory lie.
+
+    Attributes:
+        together: neighbouring rows (columns) that a thread holds; the next ones lie as far off as the threads reach.
+        pad: elements of padding after each row of A's transposed tile.
+    """
+
+    together: int = 4
+    pad: int = 0
+
+
+class QuadTileKernel(ThreadTileKernel):
+    """A rung from the bank-conflict free one on; ``buffers`` of each tile in shared memory."""
+
+    buffers: ClassVar[int] = 1
+    config_type = QuadConfig
+
+    def shared_bytes(self, config: SimtConfig) -> int:
+        assert isinstance(config, QuadConfig)
+        return self.buffers * 4 * config.tile_k * (config.tile_m + config.pad + config.tile_n)
+
+    def constants(self, config: SimtConfig) -> Iterable[tuple[str, Any]]:
+        assert isinstance(config, QuadConfig)
+        yield from super().constants(config)
+        yield "TOGETHER", config.together
+        yield "A_SHARED", a_transposed_layout(config)
+
+    def rejects_layout(self, config: SimtConfig) -> str | None:
+        assert isinstance(config, QuadConfig)
+        if not 4 <= config.tile_k <= 128:
+            return f"tile_k is {config.tile_k}: a thread copies four neighbours of A, tile_k from 4 to 128"
+        if config.together < 1 or config.together & (config.together - 1):
+            return f"together is {config.together}: Triton wants a power of two"
+        if config.pad % 4:
+            return f"pad is {config.pad}: rows must stay aligned to 16 bytes for 128-bit reads, a multiple of 4"
+        if config.thread_m * config.thread_n > MOST_ACCUMULATORS:
+            return (
+                f"a thread's {config.thread_m}x{config.thread_n} accumulators and what feeds them do not fit the "
+                f"{MAX_REGISTERS} registers that a thread may have: at most {MOST_ACCUMULATORS}"
+            )
+        return self.rejects_thread_grid(config)
+
+
+def a_transposed_layout(config: QuadConfig) -> Any:
+    """A's transposed tile in shared memory, tile_k x tile_m: rows one after the other, or ``pad`` elements apart."""
+    if config.pad:
+        return padded_shared_layout(config.tile_m, config.pad, [config.tile_k, config.tile_m], [1, 0])
+    return gl.SwizzledSharedLayout(1, 1, 1, [1, 0])

@@ -12,7 +12,7 @@ from ...problem import Problem
 from ..common import cdiv, gemm_arguments, store_tile
 from ..plan import Argument, Launch, Pointer, Scalar, Workspace
 
-__all__ = ["PARTIAL_SUMS", "partial_arguments", "partial_sums", "reduction_launch"]
+__all__ = ["PARTIAL_SUMS", "partial_arguments", "partial_sums", "prescale_launch", "reduction_launch", "split_stride"]
 
 PARTIAL_SUMS = "partial sums"
 TILE_M, TILE_N, NUM_WARPS = 4, 256, 4
@@ -58,12 +58,21 @@ def split_stride(problem: Problem) -> Scalar:
     return Scalar.index(problem.m * problem.n)
 
 
+def prescale_launch(problem: Problem) -> Launch:
+    """``D = beta * C`` (zero without a C), for parts that are then added into D one by one."""
+    return _add_up(problem, 0)
+
+
 def reduction_launch(problem: Problem, splits: int) -> Launch:
     """The second launch: ``D = alpha * (sum of the partial sums, first to last) + beta * C``."""
+    return _add_up(problem, splits)
+
+
+def _add_up(problem: Problem, splits: int) -> Launch:
     taken = ("c", "d", "c_row", "c_col", "d_row", "d_col", "M", "N", "alpha", "beta")
     known = dict(gemm_arguments(problem))
     arguments: tuple[tuple[str, Argument], ...] = (
-        ("partial", Pointer(PARTIAL_SUMS, FP32)),
+        ("partial", Pointer(PARTIAL_SUMS, FP32) if splits else known["d"]),
         *((name, known[name]) for name in taken),
         ("split_stride", split_stride(problem)),
     )

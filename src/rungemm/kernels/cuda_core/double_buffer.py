@@ -1,0 +1,109 @@
+"""Rung 8, double buffer: while tile k is multiplied, tile k+1 is already on its way.
+
+Global memory answers after hundreds of clocks. So the loads of the next tile are issued first, into registers; then the
+current tile is multiplied; then the registers are stored to the OTHER buffer in shared memory, which nobody reads. One
+barrier a tile is left of two. The loop takes two tiles a turn, so that each buffer has a name of its own: the compiler
+can then see that writing one does not disturb readers of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...compat import constexpr, gl, jit
+from ...hardware import Gpu
+from ...problem import Problem
+from ..common import load_tile, store_tile, tile_of_program
+from .simt import QuadConfig, QuadTileKernel, SimtConfig
+
+__all__ = ["DoubleBuffer", "double_buffer_kernel", "double_buffered", "multiply"]
+
+
+@jit
+def multiply(a_tile, b_tile, acc, TILE_K: constexpr, C_LAYOUT: constexpr):
+    """``acc + a_tile @ b_tile``, one column of A and one row of B at a time."""
+    for k in gl.static_range(TILE_K):
+        a_column = a_tile.slice(k, 1, 1).load(C_LAYOUT)
+        b_row_k = b_tile.slice(k, 1, 0).load(C_LAYOUT)
+        acc = gl.fma(a_column, b_row_k, acc)
+    return acc
+
+
+@jit
+def double_buffered(
+    a, b, a_row, a_col, b_row, b_col, tile_m, tile_n, M, N, k_begin, k_end,
+    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr,
+    NUM_WARPS: constexpr, A_SHARED: constexpr, C_LAYOUT: constexpr,
+):  # fmt: skip
+    """``A[tile_m's rows, k_begin:k_end] @ B[k_begin:k_end, tile_n's columns]`` in C_LAYOUT."""
+    A_LAYOUT: constexpr = gl.BlockedLayout([1, 4], [128 // TILE_K, TILE_K // 4], [NUM_WARPS, 1], [1, 0])
+    B_LAYOUT: constexpr = gl.BlockedLayout([1, 4], [1, 32], [NUM_WARPS, 1], [1, 0])
+    B_SHARED: constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    a_rows = (tile_m * TILE_M + gl.arange(0, TILE_M, gl.SliceLayout(1, A_LAYOUT)))[:, None]
+    a_cols = gl.arange(0, TILE_K, gl.SliceLayout(0, A_LAYOUT))[None, :]
+    b_rows = gl.arange(0, TILE_K, gl.SliceLayout(1, B_LAYOUT))[:, None]
+    b_cols = (tile_n * TILE_N + gl.arange(0, TILE_N, gl.SliceLayout(0, B_LAYOUT)))[None, :]
+
+    a0 = gl.allocate_shared_memory(gl.float32, [TILE_K, TILE_M], A_SHARED).permute([1, 0])
+    a1 = gl.allocate_shared_memory(gl.float32, [TILE_K, TILE_M], A_SHARED).permute([1, 0])
+    b0 = gl.allocate_shared_memory(gl.float32, [TILE_K, TILE_N], B_SHARED)
+    b1 = gl.allocate_shared_memory(gl.float32, [TILE_K, TILE_N], B_SHARED)
+    acc = gl.zeros([TILE_M, TILE_N], gl.float32, C_LAYOUT)
+    if k_begin < k_end:
+        a0.store(load_tile(a, a_rows, k_begin + a_cols, a_row, a_col, M, k_end, MASK_M, MASK_K))
+        b0.store(load_tile(b, k_begin + b_rows, b_cols, b_row, b_col, k_end, N, MASK_K, MASK_N))
+    for k0 in range(k_begin, k_end, 2 * TILE_K):
+        k1 = k0 + TILE_K
+        a_next = load_tile(a, a_rows, k1 + a_cols, a_row, a_col, M, k_end, MASK_M, MASK_K)
+        b_next = load_tile(b, k1 + b_rows, b_cols, b_row, b_col, k_end, N, MASK_K, MASK_N)
+        acc = multiply(a0, b0, acc, TILE_K, C_LAYOUT)
+        a1.store(a_next)
+        b1.store(b_next)
+        # After the last tile there is none to load: the first one again, which nobody reads.
+        k2 = gl.where(k1 + TILE_K < k_end, k1 + TILE_K, k_begin)
+        a_next = load_tile(a, a_rows, k2 + a_cols, a_row, a_col, M, k_end, MASK_M, MASK_K)
+        b_next = load_tile(b, k2 + b_rows, b_cols, b_row, b_col, k_end, N, MASK_K, MASK_N)
+        acc = multiply(a1, b1, acc, TILE_K, C_LAYOUT)
+        a0.store(a_next)
+        b0.store(b_next)
+    return acc
+
+
+@jit
+def double_buffer_kernel(
+    a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
+    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
+    MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr, NUM_WARPS: constexpr,
+    THREAD_M: constexpr, THREAD_N: constexpr, GROUP_M: constexpr, TOGETHER: constexpr, A_SHARED: constexpr,
+):  # fmt: skip
+    LANES_N: constexpr = min(TILE_N // THREAD_N, 32)
+    LANES_M: constexpr = 32 // LANES_N
+    WARPS_N: constexpr = TILE_N // (THREAD_N * LANES_N)
+    C_LAYOUT: constexpr = gl.BlockedLayout(
+        [min(THREAD_M, TOGETHER), min(THREAD_N, TOGETHER)],
+        [LANES_M, LANES_N], [NUM_WARPS // WARPS_N, WARPS_N], [1, 0],
+    )  # fmt: skip
+    tile_m, tile_n = tile_of_program(M, N, TILE_M, TILE_N, GROUP_M)
+    acc = double_buffered(
+        a, b, a_row, a_col, b_row, b_col, tile_m, tile_n, M, N, 0, K,
+        TILE_M, TILE_N, TILE_K, MASK_M, MASK_N, MASK_K, NUM_WARPS, A_SHARED, C_LAYOUT,
+    )  # fmt: skip
+    rows = (tile_m * TILE_M + gl.arange(0, TILE_M, gl.SliceLayout(1, C_LAYOUT)))[:, None]
+    cols = (tile_n * TILE_N + gl.arange(0, TILE_N, gl.SliceLayout(0, C_LAYOUT)))[None, :]
+    store_tile(acc, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, MASK_M, MASK_N)
+
+
+class DoubleBuffer(QuadTileKernel):
+    name = "double_buffer"
+    idea = "the next tile is loaded while this one is multiplied, and stored to the other of two buffers"
+    expects = "stalls on global loads (long scoreboard) and barriers fall; more registers, twice the shared memory"
+    below = "bank_conflict_free"
+    function = double_buffer_kernel
+    buffers = 2
+    tiles_a_step = 2
+    default = QuadConfig(num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, pad=4)
+
+    def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
+        yield self.default
+        yield replace(self.default, pad=0)
