@@ -115,7 +115,7 @@ def small_configs(problem: Problem) -> list[ChampionConfig]:
     found = []
     for config in tiles:
         count = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
-        for programs in (132, 264, 528):
+        for programs in (132, 264):
             splits = max(1, round(programs / count))
             if splits == 1 or problem.k // splits >= 4 * config.tile_k:
                 found.append(replace(config, splits=splits))
