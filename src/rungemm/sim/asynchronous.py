@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,9 @@ def mbarrier_wait(mbarrier: Any, phase: Any, pred: Any = True, deps: Any = ()) -
 def fence_async_shared(cluster: Any = False) -> None:
     """Generic-proxy writes so far become visible to TMA and wgmma."""
     MACHINE.active.fence()
+    if MACHINE.physical:
+        for allocation in MACHINE.running.allocations:
+            allocation.fenced = allocation.data.copy()
     if MACHINE.observer is not None:
         emit("fence")
 
@@ -354,7 +358,7 @@ def tma_load(desc: Any, coord: Any, barrier: Any, result: Any, pred: Any = True,
         block[inside] = desc.array[tensor]
         if desc.round_to_tf32:
             block = numeric.round_tf32(block)
-        view.land(block)
+        view.land(block, asynchronous=True)
         signal.receive_load(amount, time, site)
 
     MACHINE.running.launch_load(Flight(land, lambda: f"the TMA load into {view.named()}", None, signal))
@@ -404,7 +408,7 @@ def tma_store(desc: Any, coord: Any, src: Any) -> None:
     def land() -> None:
         if not place.size:
             return
-        desc.array[tensor] = view.data[inside]
+        desc.array[tensor] = view.seen_by_proxy()[inside]
         if buffer.poison is not None:
             buffer.poison[place] = False
         if buffer.written is not None:
@@ -454,6 +458,8 @@ class PendingTile(Tile):
 
     @property
     def data(self) -> np.ndarray:  # type: ignore[override]
+        if MACHINE.physical:
+            return self.holder[0] if self.holder else np.full(self.shape, np.nan).astype(self.element.numpy)
         where = f" at {short(self.issued_at)}" if self.issued_at else ""
         if self.token:
             raise fault_at(
@@ -556,9 +562,9 @@ def warpgroup_mma(
     out = acc.element.numpy
 
     def land() -> None:
-        left = registers if registers is not None else a.data
+        left = registers if registers is not None else a.seen_by_proxy()
         previous = (before.holder[0] if before is not None else start) if use else None
-        holder.append(numeric.matmul(left, b.data, previous, out))
+        holder.append(numeric.matmul(left, view_b.seen_by_proxy(), previous, out))
 
     flight = Flight(land, lambda: "a wgmma", queue=("wgmma", queue.component))
     queue.open.append(flight)
@@ -622,16 +628,47 @@ def warp_specialize(functions_and_args: Any, worker_num_warps: Any, worker_num_r
     return MACHINE.running.specialise(pairs, list(worker_num_warps), lambda f: getattr(f, "__name__", "partition"))
 
 
+def _removable(kind: str, operation: Any, without: Any = operations.nothing) -> Any:
+    """The operation, unless the experiment that is running leaves it out at this line."""
+
+    @functools.wraps(operation)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if MACHINE.removed:
+            site = SOURCES.here()
+            if site is not None and (site.file, site.line, kind) in MACHINE.removed:
+                return without(*args, **kwargs)
+        return operation(*args, **kwargs)
+
+    return call
+
+
+def _pass_on(num_outstanding: Any = 0, deps: Any = ()) -> Any:
+    """A warpgroup_mma_wait that waits for nothing."""
+    return warpgroup_mma_wait(1 << 30, deps)
+
+
 ASYNCHRONOUS: dict[str, Any] = {
-    "async_copy_load": async_copy_load, "async_copy_commit": commit_group, "async_copy_wait": wait_group,
-    "async_copy_mbarrier_arrive": async_copy_mbarrier_arrive, "mbarrier_init": mbarrier_init,
-    "mbarrier_invalidate": mbarrier_invalidate, "mbarrier_expect": mbarrier_expect, "mbarrier_arrive": mbarrier_arrive,
-    "mbarrier_wait": mbarrier_wait, "fence_async_shared": fence_async_shared,
-    "make_tensor_descriptor": make_tensor_descriptor, "tma_load": tma_load, "tma_store": tma_store,
-    "tma_store_wait": tma_store_wait, "warpgroup_mma_init": warpgroup_mma_init, "warpgroup_mma": warpgroup_mma,
-    "warpgroup_mma_wait": warpgroup_mma_wait, "mma_v2": mma_v2, "warp_specialize": warp_specialize,
-    "barrier": operations.barrier,
-}  # fmt: skip
+    "async_copy_load": async_copy_load,
+    "async_copy_commit": _removable("async_commit", commit_group),
+    "async_copy_wait": _removable("async_wait", wait_group),
+    "async_copy_mbarrier_arrive": _removable("mbarrier_arrive", async_copy_mbarrier_arrive),
+    "mbarrier_init": _removable("mbarrier_init", mbarrier_init),
+    "mbarrier_invalidate": mbarrier_invalidate,
+    "mbarrier_expect": _removable("mbarrier_expect", mbarrier_expect),
+    "mbarrier_arrive": _removable("mbarrier_arrive", mbarrier_arrive),
+    "mbarrier_wait": _removable("mbarrier_wait", mbarrier_wait),
+    "fence_async_shared": _removable("fence", fence_async_shared),
+    "make_tensor_descriptor": make_tensor_descriptor,
+    "tma_load": tma_load,
+    "tma_store": tma_store,
+    "tma_store_wait": _removable("tma_store_wait", tma_store_wait),
+    "warpgroup_mma_init": warpgroup_mma_init,
+    "warpgroup_mma": warpgroup_mma,
+    "warpgroup_mma_wait": _removable("wgmma_wait", warpgroup_mma_wait, _pass_on),
+    "mma_v2": mma_v2,
+    "warp_specialize": warp_specialize,
+    "barrier": _removable("barrier", operations.barrier),
+}
 """By the names of :mod:`rungemm.compat`."""
 
 __all__ += ["SimulationFault", "element_type", "is_scalar", "same_layout"]

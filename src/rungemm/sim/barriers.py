@@ -7,6 +7,7 @@ parity, so waiting for parity 1 on a new barrier passes at once.
 
 from __future__ import annotations
 
+from .context import MACHINE
 from .events import Site
 from .faults import SOURCES, SimulationFault, fault_at, short
 from .order import Clock, join
@@ -127,6 +128,8 @@ class Barrier:
             if not waiter.passed:
                 if self.passes(waiter.parity):
                     waiter.passed, waiter.clock, waiter.fences = True, self.released, self.released_fences
+                continue
+            if MACHINE.physical:
                 continue
             where = f" at {short(waiter.site)}" if waiter.site else ""
             who = f" by partition {waiter.who}" if waiter.who else ""

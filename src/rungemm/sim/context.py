@@ -14,12 +14,22 @@ __all__ = ["MACHINE", "Machine", "emit"]
 
 
 class Machine:
-    """What is running. The simulator is single-threaded; several processes have one each."""
+    """What is running. The simulator is single-threaded; several processes have one each.
 
-    __slots__ = ("observer", "partition", "program")
+    Attributes:
+        observer: who watches.
+        removed: synchronising operations that are left out, as (file, line, event kind).
+        physical: no order is checked; memory gives what the hardware might give (poison, old data), so that a kernel
+            with a mistake computes something wrong instead of being stopped.
+    """
+
+    __slots__ = ("observer", "partition", "physical", "program", "removed")
 
     def __init__(self) -> None:
         self.observer: Observer | None = None
+        # For experiments (removal.py): operations left out, and memory without the checks that forbid misuse.
+        self.removed: frozenset[tuple[str, int, str]] = frozenset()
+        self.physical = False
         self.program: Program | None = None
         self.partition: Partition | None = None
 

@@ -59,6 +59,8 @@ def global_cost(event: Event) -> Counts:
     A load is made by every lane, replicas included; a store, an atomic and cp.async by one owner of each element.
     """
     size = event.element_bytes
+    if event.layout is None:
+        return _scalar_cost(event)
     store = event.kind != "global_load"
     owners = register_map(event.layout, event.shape, event.num_warps)
     width, firsts = global_vector(event.layout, event.shape, size, event.alignment, event.mask_alignment)
@@ -96,6 +98,25 @@ def global_cost(event: Event) -> Counts:
     else:
         counts.update(atomic_requests=requests, l2_write_bytes=32 * touched, global_store_elements=moved)
         counts["ATOM"] += requests
+    return counts
+
+
+def _scalar_cost(event: Event) -> Counts:
+    """One element without a layout: loaded by every lane of every warp, stored or updated by one thread."""
+    size = event.element_bytes
+    if event.mask is not None and not np.all(event.mask):
+        return Counter()
+    if event.kind == "global_load":
+        warps = event.num_warps
+        counts: Counts = Counter(global_load_requests=warps, global_load_sectors=warps, l2_read_bytes=32 * warps)
+        counts.update(global_load_elements=32 * warps, global_load_bytes=32 * warps * size)
+        counts[mnemonic("LDG", size)] += warps
+    elif event.kind == "global_store":
+        counts = Counter(global_store_requests=1, global_store_sectors=1, l2_write_bytes=32)
+        counts.update(global_store_elements=1, global_store_bytes=size)
+        counts[mnemonic("STG", size)] += 1
+    else:
+        counts = Counter(atomic_requests=1, l2_write_bytes=32, global_store_elements=1, ATOM=1)
     return counts
 
 

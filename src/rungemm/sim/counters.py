@@ -55,9 +55,10 @@ class _Operation:
 class _Partition:
     """The straight stretch of code that a partition is in."""
 
-    __slots__ = ("read", "window", "written")
+    __slots__ = ("owed", "read", "window", "written")
 
     def __init__(self) -> None:
+        self.owed: SiteKey | None = None  # a wait that Triton puts a barrier behind, unless one stands there
         self.window: list[_Operation] = []
         self.read: set[int] = set()
         self.written: set[int] = set()
@@ -92,8 +93,10 @@ class Counters:
         if event.program != self._program:
             self._end_program()
             self._program = event.program
-        handler = _HANDLERS[event.kind]
-        handler(self, event)
+        state = self._state(event.partition)
+        if state.owed is not None:
+            self._pay(state, event.kind == "barrier")
+        _HANDLERS[event.kind](self, event)
 
     def spawn(self) -> Counters:
         """A fresh one for another process."""
@@ -289,9 +292,17 @@ class Counters:
         self._once(event, barriers=1)
 
     def _async_wait(self, event: Event) -> None:
-        # Triton puts a CTA barrier behind a wait for cp.async or for TMA stores.
-        self._separate(self._state(event.partition))
-        self._once(event, waits=1, barriers=1)
+        # Triton puts a CTA barrier behind a wait for cp.async or for TMA stores, unless the kernel has one there.
+        state = self._state(event.partition)
+        self._separate(state)
+        state.owed = event.site.key
+        self._once(event, waits=1)
+
+    def _pay(self, state: _Partition, stands: bool) -> None:
+        """Count the barrier behind a wait, unless the kernel's own ``stands`` there."""
+        if state.owed is not None and not stands:
+            self._lines.setdefault(state.owed, Counter())["barriers"] += 1
+        state.owed = None
 
     def _wait(self, event: Event) -> None:
         self._flush(event.partition)
@@ -323,6 +334,7 @@ class Counters:
 
     def _end_program(self) -> None:
         for state in self._partitions.values():
+            self._pay(state, False)
             self._separate(state)
         self._program = None
 

@@ -16,7 +16,7 @@ from . import tile as tiles
 from .context import MACHINE, emit
 from .faults import fault_at
 from .memory import Buffer
-from .scalars import FloatScalar, IntScalar, is_constant, is_scalar, make_scalar
+from .scalars import FloatScalar, IntScalar, divisor, is_constant, is_scalar, make_scalar
 from .shared import View
 from .tile import AUTO, Pointer, Tile, canonical, fma_tile, same_layout
 from .types import F32, FLOAT, I1, I32, INT, U32, ElementType, element_type, promote, weak
@@ -212,10 +212,17 @@ def _pick(name: str, ours: Any) -> Any:
         known = None
         if MACHINE.observer is not None and element.kind == INT and first is not None:
             known = align.joined(tiles._known(x, first.shape), tiles._known(y, first.shape))
-        return _wrap(ours(a, b), element, layout, first, known)
+        return _divided_as_both(_wrap(ours(a, b), element, layout, first, known), x, y)
 
     operation.__name__ = name
     return operation
+
+
+def _divided_as_both(result: Any, x: Any, y: Any) -> Any:
+    """A runtime integer that is x or y: a power of two known to divide both divides it."""
+    if isinstance(result, IntScalar):
+        result.divisor = min(divisor(x), divisor(y))
+    return result
 
 
 maximum = _pick("maximum", np.fmax)
@@ -246,7 +253,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
         if is_constant(condition) and is_constant(x) and is_constant(y):
             return x if condition else y
         (a, b), element, _, _ = _spread(x, y)
-        return make_scalar((a if condition else b)[()], element)
+        return _divided_as_both(make_scalar((a if condition else b)[()], element), x, y)
     if isinstance(x, Pointer) or isinstance(y, Pointer):
         raise fault_at("not-simulated", "where() of pointers is not simulated: choose the offset, then add the pointer")
     (a, b), element, layout, first = _spread(x, y)

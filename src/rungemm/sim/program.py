@@ -379,11 +379,12 @@ class Program:
         """The kernel returned. cp.async and wgmma end with it; TMA needs the shared memory that is given back."""
         for partition in self.everyone:
             queue = partition.queues.get("tma_store")
-            if queue is not None and queue.groups:
+            if queue is not None and queue.groups and not MACHINE.physical:
                 raise _unfinished(queue.groups[0][1][0])
         for flight in self.tma_loads:
             barrier = flight.barrier
-            if barrier is not None and self.main.clock.get(barrier.component, 0) < flight.time:
+            late = barrier is not None and self.main.clock.get(barrier.component, 0) < flight.time
+            if late and not MACHINE.physical:
                 raise _unfinished(flight)
         for flight in self.flights:
             flight.land()

@@ -18,7 +18,7 @@ from .faults import SOURCES, fault_at
 from .order import Access, Footprint, History
 from .scalars import is_scalar
 from .tile import Tile, canonical
-from .types import ElementType, Shape
+from .types import FLOAT, ElementType, Shape
 
 __all__ = ["Allocation", "View"]
 
@@ -37,7 +37,8 @@ class Allocation:
         self.shape = shape
         self.layout = canonical(layout)
         self.site = site
-        self.data = np.zeros(shape, element.numpy)
+        self.data = np.full(shape, np.nan if element.kind == FLOAT else 0x5A).astype(element.numpy)
+        self.fenced: np.ndarray | None = None  # what the asynchronous proxy sees, in a physical run
         self.written = np.zeros(shape, bool)
         self.complete = False
         self.history = History()
@@ -264,7 +265,7 @@ class View:
     def note(self, write: bool, what: str, asynchronous: bool = False, component: int = -1, time: int = 0) -> None:
         """Check this access against all earlier ones, where the program has anything asynchronous in it."""
         program, partition = MACHINE.running, MACHINE.active
-        if not program.tracking:
+        if not program.tracking or MACHINE.physical:
             return
         if component < 0:
             component, time = partition.component, partition.time
@@ -274,7 +275,7 @@ class View:
     def require_written(self, what: str) -> None:
         """Raises SimulationFault: an element was never written."""
         whole = self.allocation
-        if whole.complete or self.written.all():
+        if whole.complete or MACHINE.physical or self.written.all():
             return
         at = np.unravel_index(int(np.flatnonzero(~self.written)[0]), self.shape)
         raise fault_at(
@@ -320,11 +321,25 @@ class View:
             )  # fmt: skip
         self.fill(data)
 
-    def land(self, data: np.ndarray) -> None:
+    def land(self, data: np.ndarray, asynchronous: bool = False) -> None:
         """The elements arrive from an asynchronous copy."""
         if self.allocation.alias is not None:
             self.allocation.alias.touch(self.allocation, write=True)
         self.fill(data)
+        if asynchronous and MACHINE.physical:
+            if self.allocation.fenced is None:
+                self.allocation.fenced = np.empty_like(self.allocation.data)
+                self.allocation.fenced[...] = self.allocation.data
+            self.allocation.fenced.ravel()[self.allocation.flat_index(self.data)] = data
+
+    def seen_by_proxy(self) -> np.ndarray:
+        """The elements as TMA and wgmma see them: in a physical run, without generic writes that no fence followed."""
+        whole = self.allocation
+        if not MACHINE.physical:
+            return self.data
+        if whole.fenced is None:
+            return np.full(self.shape, np.nan if whole.element.kind == FLOAT else 0x5A).astype(whole.element.numpy)
+        return whole.fenced.ravel()[whole.flat_index(self.data)]
 
     def require_arrived(self, what: str) -> None:
         """As :meth:`require_written`, but data that is surely on time may still be on its way."""
