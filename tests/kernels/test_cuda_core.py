@@ -1,0 +1,125 @@
+"""The fp32 rungs, run in the simulator on ragged products of every layout and compared with float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from rungemm.hardware import DEFAULT_GPU
+from rungemm.kernels import LADDER, Unsupported, find_kernel
+from rungemm.kernels.cuda_core.champion import ChampionConfig
+from rungemm.problem import LAYOUTS, Problem
+from rungemm.sim import simulate
+
+RUNGS = [kernel.name for kernel in LADDER if kernel.family == "cuda_core"]
+SMALL_CHAMPION = ChampionConfig(4, 64, 64, 8, 8, 4, group_m=2, lanes_m=4, interleaved=True)
+
+
+def run(kernel, config, problem, rng):
+    """D of the simulated product, and its error against float64."""
+
+    def matrix(rows, cols, turned):
+        data = rng.standard_normal((cols, rows) if turned else (rows, cols)).astype(np.float32)
+        return data.T if turned else data
+
+    a = matrix(problem.m, problem.k, problem.layout[0] == "T")
+    b = matrix(problem.k, problem.n, problem.layout[1] == "T")
+    c = matrix(problem.m, problem.n, False)
+    d = np.full((problem.m, problem.n), np.nan, np.float32)
+    kept = a.copy(), b.copy(), c.copy()
+    operands = {"A": a, "B": b, "D": d} | ({"C": c} if problem.reads_c else {})
+    simulate(kernel.plan(problem, config, DEFAULT_GPU), operands, count=False)
+    for now, before in zip((a, b, c), kept, strict=True):
+        np.testing.assert_array_equal(now, before)
+    exact = problem.alpha * (a.astype(np.float64) @ b.astype(np.float64))
+    if problem.reads_c:
+        exact = exact + problem.beta * c
+    return d, np.linalg.norm(d - exact) / max(np.linalg.norm(exact), 1e-30)
+
+
+@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_ragged(name, layout, rng):
+    kernel = find_kernel(name)
+    m, n, k = (int(x) for x in rng.integers(33, 80, 3))
+    problem = Problem.dense(m, n, k, layout=layout, alpha=1.5, beta=-0.5)
+    config = SMALL_CHAMPION if name == "champion_fp32" else kernel.default_config(problem, DEFAULT_GPU)
+    _, error = run(kernel, config, problem, rng)
+    assert error < 1e-6, (problem, config)
+
+
+@pytest.mark.parametrize("name", RUNGS[6:])
+def test_every_kind_of_config(name, rng):
+    kernel = find_kernel(name)
+    problem = Problem.dense(70, 66, 40)
+    taken = [c for c in kernel.configs(problem, DEFAULT_GPU) if kernel.supports(problem, c, DEFAULT_GPU) is None]
+    for config in islice(taken, 3):
+        _, error = run(kernel, replace(config, group_m=2), problem, rng)
+        assert error < 1e-6, config
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_nothing_to_multiply_leaves_beta_c(name, rng):
+    kernel = find_kernel(name)
+    problem = Problem.dense(5, 3, 0, beta=2.0)
+    config = SMALL_CHAMPION if name == "champion_fp32" else kernel.default_config(problem, DEFAULT_GPU)
+    _, error = run(kernel, config, problem, rng)
+    assert error < 1e-6
+
+
+@pytest.mark.parametrize("k", [1, 7, 8, 16, 24, 37])
+def test_champion_at_every_kind_of_k(k, rng):
+    kernel = find_kernel("champion_fp32")
+    _, error = run(kernel, SMALL_CHAMPION, Problem.dense(65, 68, k), rng)
+    assert error < 1e-6
+
+
+@pytest.mark.parametrize("name", ["split_k", "champion_fp32"])
+def test_split_k_gives_the_same_bits_each_time(name, rng):
+    kernel = find_kernel(name)
+    problem = Problem.dense(20, 30, 150, beta=1.0)
+    config = SMALL_CHAMPION if name == "champion_fp32" else kernel.default
+    config = replace(config, splits=4)
+    assert len(kernel.plan(problem, config, DEFAULT_GPU).launches) == 2
+    seed = int(rng.integers(1 << 30))
+    first, error = run(kernel, config, problem, np.random.default_rng(seed))
+    second, _ = run(kernel, config, problem, np.random.default_rng(seed))
+    assert error < 1e-6
+    np.testing.assert_array_equal(first, second)
+
+
+def test_atomic_split_k_needs_no_workspace(rng):
+    kernel = find_kernel("split_k")
+    problem = Problem.dense(20, 30, 150, alpha=0.5, beta=1.0)
+    config = replace(kernel.default, splits=4, atomic=True)
+    assert kernel.plan(problem, config, DEFAULT_GPU).workspaces == ()
+    assert run(kernel, config, problem, rng)[1] < 1e-6
+
+
+def test_search_space_is_large_and_says_why_it_rejects():
+    kernel = find_kernel("autotuned")
+    problem = Problem.dense(4096, 4096, 4096)
+    reasons = [kernel.supports(problem, c, DEFAULT_GPU) for c in kernel.configs(problem, DEFAULT_GPU)]
+    assert 300 <= reasons.count(None) <= 500
+    assert all(reason is None or "warps" in reason or "threads" in reason or "fit" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "says"),
+    [
+        ("cp_async", {"pad": 4}, "padded"),
+        ("double_buffer", {"pad": 2}, "multiple of 4"),
+        ("double_buffer", {"thread_m": 16, "thread_n": 16, "num_warps": 2}, "registers"),
+        ("warp_tile", {"warp_m": 256, "warp_n": 16}, "does not divide"),
+        ("split_k", {"splits": 0}, "splits"),
+        ("champion_fp32", {"thread_m": 2, "num_warps": 32}, "thread_m"),
+    ],
+)
+def test_predicate_names_the_fault(name, changes, says):
+    kernel = find_kernel(name)
+    problem = Problem.dense(256, 256, 256)
+    with pytest.raises(Unsupported, match=says):
+        kernel.plan(problem, replace(kernel.default, **changes), DEFAULT_GPU)
