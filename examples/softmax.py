@@ -22,7 +22,7 @@ def softmax_kernel(x, out, rows, cols, WIDTH: constexpr, WAIT: constexpr):
     ROW: constexpr = gl.BlockedLayout([1], [32], [4], [0])
     at = gl.arange(0, WIDTH, ROW)
     inside = at < cols
-    buffers = gl.allocate_shared_memory(gl.float32, [2, WIDTH], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
+    buffers = gl.allocate_shared_memory(gl.float32, [2, WIDTH], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     row = gl.program_id(0)
     step = gl.num_programs(0)
     slot = 0

@@ -34,7 +34,6 @@ ROW = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
 TILE = gl.constexpr(gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0]))
 OTHER = gl.constexpr(gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0]))
 PLAIN = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))
-PLAIN2 = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
 BARRIER = gl.constexpr(mbarrier.MBarrierLayout())
 BLOCK = gl.constexpr(gl.NVMMASharedLayout(128, 16))
 BLOCK_T = gl.constexpr(gl.NVMMASharedLayout(128, 16, 2, True))
@@ -131,7 +130,7 @@ def copy_not_waited(x, y, n, FIXED: constexpr):
 def copy_waited_short(x, y, n, FIXED: constexpr):
     """Two groups in flight and a wait that leaves one: the second is read."""
     at = gl.arange(0, 128, ROW)
-    shared = gl.allocate_shared_memory(gl.float32, [2, 128], PLAIN2)
+    shared = gl.allocate_shared_memory(gl.float32, [2, 128], PLAIN)
     for i in gl.static_range(2):
         async_copy_load(shared.index(i), x + at)
         async_copy_commit()
@@ -361,7 +360,7 @@ def missing_drainer(shared, full, empty, y, FIXED: constexpr):
 @jit
 def phase_missed(x, y, n, FIXED: constexpr):
     """Nothing is overwritten, but one barrier runs through its phases without waiting for who waits for them."""
-    shared = gl.allocate_shared_memory(gl.float32, [4, 128], PLAIN2)
+    shared = gl.allocate_shared_memory(gl.float32, [4, 128], PLAIN)
     full = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
     empty = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
     mbarrier.init(full, count=1)

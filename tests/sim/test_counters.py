@@ -60,10 +60,13 @@ def per_warp(found: Counters, warps: int) -> dict[tuple[Line, str], float]:
         ("thread_tile_2d", {"tile_k": 16}),
         ("thread_tile_2d", {"num_warps": 4, "tile_m": 64, "tile_n": 128}),
         ("vectorised", {"tile_k": 16}),
+        ("bank_conflict_free", {}),
+        ("double_buffer", {}),
+        ("cp_async", {}),
     ],
 )
 def test_instructions_of_every_line_are_those_of_the_machine_code(name: str, changes: dict[str, int]) -> None:
-    """Static counts, line by line: a loop's body once (or as often as ptxas unrolled it), the rest once."""
+    """Static counts, line by line: the rest once, a step of the loop as often as source and ptxas unrolled it."""
     kernel = find_kernel(name)
     config = replace(kernel.default_config(Problem.dense(512, 512, 512), GPU), **changes)
     m, n, step = config.tile_m, config.tile_n, config.tile_k

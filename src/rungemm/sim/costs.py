@@ -116,7 +116,11 @@ def _scalar_cost(event: Event) -> Counts:
         counts.update(global_store_elements=1, global_store_bytes=size)
         counts[mnemonic("STG", size)] += 1
     else:
-        counts = Counter(atomic_requests=1, l2_write_bytes=32, global_store_elements=1, ATOM=1)
+        # The old value reaches the other threads through shared memory: one STS, a barrier, an LDS in each warp.
+        counts = Counter(atomic_requests=1, l2_write_bytes=32, global_store_elements=1, ATOM=1, barriers=1)
+        for side, count, name in (("store", 1, "STS"), ("load", event.num_warps, "LDS")):
+            counts.update({f"shared_{side}_requests": count, f"shared_{side}_wavefronts": count, name: count})
+            counts["shared_wavefronts"] += count
     return counts
 
 
@@ -248,8 +252,8 @@ def mma_cost(event: Event, element_bits: int) -> Counts:
 def convert_cost(event: Event) -> Counts:
     """A change of register layout: nothing inside a thread, shuffles inside a warp, else through shared memory.
 
-    Through shared memory Triton chooses a swizzle free of conflicts: as many wavefronts as the bytes need, at up to
-    16 bytes a lane, a store, a barrier and a load.
+    Through shared memory Triton chooses a swizzle free of conflicts. A lane moves at once what lies side by side in
+    the registers of both layouts, up to 16 bytes.
     """
     source = register_map(event.source_layout, event.shape, event.num_warps).index
     target = register_map(event.layout, event.shape, event.num_warps).index
@@ -258,15 +262,21 @@ def convert_cost(event: Event) -> Counts:
     if _contained(source, target, 1):
         moved = target.shape[2] * -(-event.element_bytes // 4) * event.num_warps
         return Counter(shuffles=moved)
+    bases = [
+        {basis for basis in distributed_linear(layout, event.shape).bases["register"] if any(basis)}
+        for layout in (event.source_layout, event.layout)
+    ]
+    width = min(event.element_bytes << len(bases[0] & bases[1]), 16)
     counts: Counts = Counter(barriers=1)
-    for side, index in (("store", source), ("load", target)):
-        moved = prod(index.shape) * event.element_bytes
-        requests = -(-index.shape[2] * event.element_bytes // 16) * event.num_warps
-        counts[f"shared_{side}_requests"] += requests
-        counts[f"shared_{side}_wavefronts"] += max(moved // 128, requests)
-        counts["shared_wavefronts"] += max(moved // 128, requests)
-        counts[f"shared_{side}_bytes"] += moved
-        counts[f"shared_{side}_elements"] += prod(index.shape)
+    for side, kind, held in (("store", "sts", bases[0]), ("load", "lds", bases[1])):
+        lanes = 32 * event.num_warps
+        moved = lanes * (event.element_bytes << len(held))
+        requests = moved // (32 * width)
+        wavefronts = requests * max(width // 4, 1)
+        counts.update({f"shared_{side}_requests": requests, f"shared_{side}_wavefronts": wavefronts})
+        counts.update({f"shared_{side}_bytes": moved, f"shared_{side}_elements": moved // event.element_bytes})
+        counts["shared_wavefronts"] += wavefronts
+        counts[mnemonic(kind, width)] += requests
     return counts
 
 

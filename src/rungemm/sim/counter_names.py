@@ -75,7 +75,7 @@ COUNTERS: dict[str, Counter] = _table(
     ("wgmma_instructions", "warpgroup instructions", "wgmma of 64 rows (HGMMA, IGMMA, QGMMA)", ""),
     ("tensor_macs", "multiply-adds", "of mma.sync and wgmma together", ""),
     ("shuffles", "warp instructions", "exchanges between lanes for a change of layout inside a warp", ""),
-    ("barriers", "CTA barriers", "bar.sync that the kernel asked for or that Triton inserts", ""),
+    ("barriers", "CTA barriers", "bar.sync of the kernel's or Triton's between shared accesses; not those around mbarriers", ""),
     ("waits", "waits", "for cp.async groups, wgmma, TMA stores and mbarrier phases, once a partition", ""),
     ("mbarrier_arrivals", "arrivals", "on mbarriers by threads, expect included", ""),
     ("fences", "fences", "fence.proxy.async, once a partition", ""),

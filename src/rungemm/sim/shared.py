@@ -162,6 +162,13 @@ class View:
                 raise fault_at(
                     "out-of-bounds", f"index {at} into {self.named()}, whose first dimension is {list(self.shape)[:1]}"
                 )
+            rank = shared_rank(self.layout)
+            if rank is not None and rank > len(self.shape) - 1:
+                raise fault_at(
+                    "layout-mismatch",
+                    f"index() into {self.named()} leaves {len(self.shape) - 1} dimensions, and its layout {self.layout} "
+                    f"has {rank}: allocate a ring of buffers with the layout of one buffer",
+                )
             found = self._derived(at, self.data[at], self.written[at], self.layout)
         return found
 
@@ -353,6 +360,17 @@ class View:
         if not whole.complete:
             self.written[...] = True
             whole.complete = self.data.size == whole.data.size or bool(whole.written.all())
+
+
+def shared_rank(layout: Any) -> int | None:
+    """Dimensions that a shared layout lays out; a leading one more may count whole buffers."""
+    if isinstance(layout, gl.SwizzledSharedLayout):
+        return len(layout.order)
+    if isinstance(layout, gl.NVMMASharedLayout):
+        return int(layout.rank)
+    if isinstance(layout, gl.PaddedSharedLayout):
+        return len(layout.shape)
+    return len(layout.offset_bases[0]) if isinstance(layout, gl.SharedLinearLayout) else None
 
 
 def permuted_layout(layout: Any, order: tuple[int, ...]) -> Any:
