@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from rungemm.compat import constexpr, gl, jit
+from rungemm.dtypes import FP32, INT32
 from rungemm.hardware import find_gpu
-from rungemm.kernels.plan import LaunchPlan
+from rungemm.kernels.plan import Launch, LaunchPlan, Pointer, Workspace
 from rungemm.kernels.registry import find_kernel
 from rungemm.problem import Problem
 from rungemm.sim import run, simulate
@@ -182,6 +183,38 @@ def test_float4_by_stride(stride: int, wavefronts: int, degree: int) -> None:
         assert (worst.degree, worst.instruction) == (degree, "LDS.128")
         assert len(worst.lanes) == degree
         assert {stride * lane % 32 // 4 for lane in worst.lanes} == {worst.bank // 4}
+
+
+@jit
+def turned(a, d, counter, FROM: constexpr, TO: constexpr):
+    """A tile whose layout changes through shared memory, and an atomic whose result everyone needs."""
+    first = gl.atomic_add(counter, 1)
+    rows = gl.arange(0, 64, gl.SliceLayout(1, FROM))[:, None]
+    cols = gl.arange(0, 64, gl.SliceLayout(0, FROM))[None, :]
+    tile = gl.convert_layout(gl.load(a + rows * 64 + cols), TO)
+    to_rows = gl.arange(0, 64, gl.SliceLayout(1, TO))[:, None]
+    to_cols = gl.arange(0, 64, gl.SliceLayout(0, TO))[None, :]
+    gl.store(d + first * 4096 + to_cols * 64 + to_rows, tile)
+
+
+@pytest.mark.parametrize("down", [1, 4])
+def test_layout_changes_and_scalar_atomics_cost_what_the_machine_code_does(down: int) -> None:
+    read = gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0])
+    write = gl.BlockedLayout([4, 1], [16, 2], [1, 4], [0, 1]) if down == 4 else gl.BlockedLayout(
+        [1, 4], [32, 1], [1, 4], [1, 0])  # fmt: skip
+    arguments = (("a", Pointer("A", FP32)), ("d", Pointer("D", FP32)), ("counter", Pointer("counter", INT32)))
+    launch = Launch(turned, (1, 1, 1), arguments, (("FROM", read), ("TO", write)), 4)
+    plan = LaunchPlan("turned", (launch,), (Workspace("counter", INT32, 1, zeroed=True),))
+    a, d = np.arange(4096, dtype="f4").reshape(64, 64), np.empty((64, 64), "f4")
+    report = simulate(plan, {"A": a, "D": d})
+    assert np.array_equal(d, a.T)
+    found = per_warp(report.observer, 4)
+    machine = instructions_by_line(plan)
+    for (line, name), count in found.items():
+        if name in ("LDS", "STS", "LDS.128", "STS.128", "LDG.128", "STG.128") and not (name == "STS" and count < 1):
+            assert machine[line][name] == count, (line, name)
+    assert report.counters["shared_wavefronts"] == 2 * 4096 * 4 // 128 + 4 + 1
+    assert report.counters["atomic_requests"] == 1
 
 
 def test_every_metric_is_named_once() -> None:
