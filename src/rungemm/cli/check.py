@@ -49,6 +49,7 @@ def check(
     from ..check import CASES, QUICK, launch_on_gpu, launch_on_simulator
     from ..check import check as sweep
     from ..ladder import gpu_is_usable
+    from .ladder_view import many
 
     kernels = chosen_rungs(rungs)
     card, here = chosen_card(gpu)
@@ -58,7 +59,9 @@ def check(
     console, remarks = out(), err()
     where = f"on the {card.title} here" if device else f"in the simulator, as on an {card.title}"
     if not as_json:
-        console.print(f"[bold]{len(kernels)} rungs x {len(cases)} cases[/bold] {where}; seed {number}", soft_wrap=True)
+        console.print(
+            f"[bold]{many(len(kernels), 'rung')} x {len(cases)} cases[/bold] {where}; seed {number}", soft_wrap=True
+        )
     results: list[Checked] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=remarks, transient=True, disable=not remarks.is_terminal) as progress:

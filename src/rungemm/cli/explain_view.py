@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..hardware import Gpu
 from ..ladder.explained import Explained, Line
-from .ladder_view import labelled, number, paragraph
+from .ladder_view import labelled, many, number, paragraph
 
 __all__ = ["show"]
 
@@ -38,11 +38,11 @@ def show(found: Explained, card: Gpu, console: Console) -> None:
     if found.limits:
         lines.append(("blocks", "an SM holds by " + ", ".join(f"{name} {n}" for name, n in found.limits.items())))
     if r.resources is not None:
-        plural = "" if r.resources.waves == 1 else "s"
+        blocks, rounds = many(r.resources.programs, "block"), many(r.resources.waves, "wave")
         lines.append(
             (
                 "waves",
-                f"{r.resources.programs} blocks in {r.resources.waves} wave{plural}, {r.resources.wave_efficiency:.0%} "
+                f"{blocks} in {rounds}, {r.resources.wave_efficiency:.0%} "
                 f"of their slots at work; {found.tile_share:.0%} of the tiles' area is C",
             )
         )

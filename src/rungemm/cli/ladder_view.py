@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..ladder.record import Record
 
-__all__ = ["labelled", "listing", "number", "paragraph", "size", "table"]
+__all__ = ["labelled", "listing", "many", "number", "paragraph", "size", "table"]
 
 WIDE = 100
 """Columns of the terminal from which the table shows everything."""
@@ -43,6 +43,11 @@ def size(nbytes: int) -> str:
     if nbytes == 0:
         return "0"
     return f"{nbytes / 1024:.4g} KiB" if nbytes >= 1024 else f"{nbytes} B"
+
+
+def many(count: int, noun: str) -> str:
+    """ "1 block", "2 blocks"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def verdict(record: Record) -> Text:
@@ -78,12 +83,11 @@ def _takes(record: Record) -> list[tuple[str, str]]:
     r = record.resources
     if r is None:
         return []
-    blocks = f"{r.blocks_per_sm} block{'' if r.blocks_per_sm == 1 else 's'}"
     spills = f", {size(r.spill_bytes)} spilled" if r.spill_bytes else ""
     return [
         (
             "takes",
-            f"{r.registers} registers{spills}, {size(r.shared_bytes)} shared memory; {blocks} an SM, "
+            f"{r.registers} registers{spills}, {size(r.shared_bytes)} shared memory; {many(r.blocks_per_sm, 'block')} an SM, "
             f"{r.warps_per_sm} of {r.max_warps_per_sm} warps ({r.occupancy:.0%}), held by {r.limiter}",
         )
     ]
