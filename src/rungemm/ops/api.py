@@ -316,7 +316,7 @@ def _number(name: str, value: Any) -> float:
 def _autocast(*tensors: Tensor | None) -> tuple[Any, ...]:
     """Operands as torch.autocast would hand them to torch.matmul."""
     device = next(x.device.type for x in tensors if x is not None)
-    if not torch.is_autocast_enabled(device):
+    if device not in ("cuda", "cpu") or not torch.is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     kinds = (torch.float32, torch.float16, torch.bfloat16)
@@ -373,7 +373,7 @@ def _target(out: Tensor, result: tuple[int, ...], core: tuple[int, ...]) -> Tens
         out.resize_(result)
     if any(stride == 0 and extent > 1 for stride, extent in zip(out.stride(), out.shape, strict=True)):
         raise ProblemError(f"out has a stride of 0 {tuple(out.stride())}: its elements share memory; pass a dense one")
-    if out.is_neg():
+    if not torch.compiler.is_compiling() and out.is_neg():
         return None
     return view_as(out, core)
 

@@ -1,4 +1,4 @@
-"""One product with autograd: straight to the launch where nothing watches, through the torch operator where it does."""
+"""One product with autograd: straight to the launch where nothing watches, as an operator where something does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..problem import Epilogue
 from . import custom
-from .autograd import linear_gradients
+from .autograd import gradients, mapped, without_bias
 from .execute import execute
 from .fallback import apply_epilogue
 
@@ -53,27 +53,33 @@ def product(
     rest: Epilogue | None = None
     if wanted and epilogue is not None:
         # The activation's derivative needs V: computed once and kept, as torch itself does, rather than twice.
-        rest = Epilogue(None, epilogue.activation, epilogue.gated, epilogue.scale)
+        rest = without_bias(epilogue)
         epilogue = Epilogue(epilogue.bias) if epilogue.bias is not None else None
     if watched(a, b, c, bias, out):
-        values = (alpha, beta, precision, *custom.epilogue_values(epilogue), out_dtype)
         if out is not None:
+            values = (alpha, beta, precision, *custom.epilogue_values(epilogue), out_dtype)
             custom.gemm_out(a, b, c, bias, out, *values)
             return out
-        value = custom.gemm(a, b, c, bias, *values)
+        # The transforms of torch.func derive and map a Function, the compiler an operator.
+        transformed = not torch.compiler.is_compiling() and _transforms() is not None
+        call = _Product.apply if transformed else custom.through_operator
+        value = call(a, b, c, bias, alpha, beta, precision, epilogue, out_dtype)
     elif wanted:
         value = _Product.apply(a, b, c, bias, alpha, beta, precision, epilogue, out_dtype)
     else:
         return execute(a, b, c, bias, out, alpha, beta, precision, epilogue, out_dtype)
-    return value if rest is None or rest.is_identity else apply_epilogue(value, None, rest)
+    return value if rest is None else apply_epilogue(value, None, rest)
+
+
+def _again(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:
+    return product(a, b, c, bias, None, *rest)
 
 
 class _Product(torch.autograd.Function):
-    """``alpha * A @ B + beta * C + bias`` in a graph; its derivatives are products of ours and derivable themselves."""
+    """The product in a graph; its derivatives are products of ours and can be derived themselves."""
 
     @staticmethod
     def forward(
-        ctx: Any,
         a: Tensor,
         b: Tensor,
         c: Tensor | None,
@@ -84,18 +90,24 @@ class _Product(torch.autograd.Function):
         epilogue: Epilogue | None,
         out_dtype: torch.dtype,
     ) -> Tensor:
-        ctx.save_for_backward(a, b)
-        ctx.types = None if c is None else c.dtype, None if bias is None else bias.dtype
-        ctx.scalars = alpha, beta, precision, (epilogue.bias or "") if epilogue is not None else ""
         return execute(a, b, c, bias, None, alpha, beta, precision, epilogue, out_dtype)
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        a, b, c, bias, *scalars, _ = inputs
+        ctx.scalars = scalars
+        ctx.types = None if c is None else c.dtype, None if bias is None else bias.dtype
+        again = without_bias(scalars[3]) is not None
+        ctx.save_for_backward(a, b, c if again else None, bias if again else None)
+
+    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
-        a, b = ctx.saved_tensors
-        alpha, beta, precision, kind = ctx.scalars
-
-        def again(x: Tensor, y: Tensor, factor: float, dtype: torch.dtype) -> Tensor:
-            return product(x, y, None, None, None, factor, 0.0, precision, None, dtype)
-
+        alpha, beta, precision, epilogue = ctx.scalars
         needed = ctx.needs_input_grad[:4]
-        return (*linear_gradients(again, grad, a, b, ctx.types, kind, alpha, beta, needed), *(None,) * 5)
+        found = gradients(_again, grad, ctx.saved_tensors, ctx.types, alpha, beta, precision, epilogue, needed)
+        return (*found, *(None,) * 5)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:  # type: ignore[override]
+        operands: Any = arguments[:4]
+        return mapped(_again, info.batch_size, in_dims, operands, *arguments[4:])

@@ -81,12 +81,15 @@ class Decision:
     why: str
 
 
-def decide(problem: Problem, gpu: Gpu, *, table: Table | None = None, database: Any = None) -> Decision:
+def decide(
+    problem: Problem, gpu: Gpu, *, table: Table | None = None, database: Any = None, all_rungs: bool = True
+) -> Decision:
     """Choose for a problem on a card.
 
     Args:
         table: measurements; those shipped for the card if not given.
         database: this user's own (a :class:`rungemm.tune.TuningDatabase`, or ``None``), which count before the table's.
+        all_rungs: ask those too that cannot be chosen, for an explanation.
     """
     if problem.is_empty or problem.effective_k == 0:
         passes = 0 if problem.is_empty else 1
@@ -100,6 +103,9 @@ def decide(problem: Problem, gpu: Gpu, *, table: Table | None = None, database: 
     options, rejected = [cublas], []
     known = table.find(plain)
     for kernel in LADDER:
+        measured = known is not None and known[0].kernel == kernel.name
+        if not (all_rungs or measured or kernel.name in CHAMPIONS):
+            continue
         found = list(_options(kernel, problem, gpu, base, table, known, database))
         best = min((option for option in found if isinstance(option, Option)), key=_rank, default=None)
         if best is not None:

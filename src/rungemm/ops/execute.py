@@ -51,7 +51,7 @@ def execute(
 
     ``precision`` "default" is torch's setting at this moment.
     """
-    if not a.is_cuda:
+    if not launch.on_gpu(a):
         value = fallback.compute(a, b, c, bias, alpha, beta, epilogue, out_dtype)
         if out is None:
             return value.contiguous()
@@ -110,7 +110,7 @@ def remember_quick(key: tuple[object, ...], a: Tensor, b: Tensor, out: Tensor, p
 
     Only for plain problems on a GPU, where the tensors' own facts say all.
     """
-    if not (a.is_cuda and a.dim() == b.dim() == out.dim() == 2) or a.is_neg() or b.is_neg() or out.is_neg():
+    if not (launch.on_gpu(a) and a.dim() == b.dim() == out.dim() == 2) or a.is_neg() or b.is_neg() or out.is_neg():
         return
     if a.get_device() != b.get_device() or a.get_device() != out.get_device():
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -52,10 +52,12 @@ def compute(
     Returns a new dense tensor. ``beta == 0`` never reads C, ``alpha == 0`` or ``K == 0`` never reads A and B.
     """
     fused_bias = bias if epilogue is not None and epilogue.bias == "row" else None
-    value = linear_part(a, b, c, fused_bias, alpha, beta, out_dtype, precision)
-    if epilogue is not None:
-        value = apply_epilogue(value, None if fused_bias is not None else bias, epilogue)
-    return value.to(out_dtype)
+    # The types are settled by now: autocast, which acts on the public functions' arguments, must not act again here.
+    with torch.amp.autocast(a.device.type, enabled=False) if torch._C._is_any_autocast_enabled() else nullcontext():
+        value = linear_part(a, b, c, fused_bias, alpha, beta, out_dtype, precision)
+        if epilogue is not None:
+            value = apply_epilogue(value, None if fused_bias is not None else bias, epilogue)
+        return value.to(out_dtype)
 
 
 def linear_part(
@@ -131,11 +133,11 @@ def _product(a: Tensor, b: Tensor, out_dtype: torch.dtype, precision: str | None
     with torch_precision(a, precision):
         if out_dtype == a.dtype:
             return call(a, b)
-        if a.is_cuda and out_dtype == torch.float32 and a.dtype in (torch.float16, torch.bfloat16):
-            return call(a, b, out_dtype=out_dtype)
-        if out_dtype.itemsize > a.dtype.itemsize:
-            return call(a.to(out_dtype), b.to(out_dtype))
-        return call(a, b).to(out_dtype)
+        if a.dtype == torch.float32:
+            return call(a, b).to(out_dtype)
+        # fp16 and bf16 meet in fp32, the only type that holds both.
+        wide = call(a, b, out_dtype=torch.float32) if a.is_cuda else call(a.float(), b.float())
+        return wide.to(out_dtype)
 
 
 def _narrow(a: Tensor, b: Tensor, out_dtype: torch.dtype) -> Tensor:

@@ -26,7 +26,7 @@ from .dispatch import ELEMENTWISE, Decision, decide
 from .explain import users_database
 from .model import CUBLAS
 
-__all__ = ["Entry", "decision_for", "entry_for", "forget", "gpu_of", "increment_version", "span"]
+__all__ = ["Entry", "decision_for", "entry_for", "forget", "gpu_of", "increment_version", "on_gpu", "span"]
 
 ENTRIES_KEPT = 8192
 """Either level forgets all when it holds so many: a loop over ever new shapes must not fill the memory."""
@@ -57,6 +57,11 @@ class Entry:
 _by_problem: dict[tuple[int, Problem], tuple[Decision, Any]] = {}
 _lock = threading.RLock()
 _gpus: dict[int, Gpu | None] = {}
+
+
+def on_gpu(tensor: Tensor) -> bool:
+    """Whether the tensor's products are launched by us; elsewhere torch computes them."""
+    return tensor.is_cuda
 
 
 def gpu_of(device: int) -> Gpu | None:
@@ -189,7 +194,7 @@ def _decided(problem: Problem, device: int) -> tuple[Decision | None, Any]:
     with _lock:
         known = _by_problem.get((device, problem))
         if known is None:
-            decision, prepared = decide(problem, gpu, database=users_database()), None
+            decision, prepared = decide(problem, gpu, database=users_database(), all_rungs=False), None
             if decision.chosen.plan is not None:
                 # Loading a module is no stream operation, yet a capture in progress forbids it unless told otherwise.
                 with driver().relaxed_capture():

@@ -43,9 +43,9 @@ RUNG_SHARE = 0.30
 
 _CUBLAS_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (32, 32))
 _SMALL_TILE_SHARE = {256 * 128: 1.0, 128 * 128: 0.92, 128 * 64: 0.80, 64 * 64: 0.60, 32 * 32: 0.25}
-_MISALIGNED_SHARE = 0.24
-"""cuBLAS's share of its own speed where rows do not begin at multiples of 16 bytes (bf16, 4097x4095x4093: 151 TFLOPS
-of about 640); in tf32 136 of 350. fp32 does not mind."""
+_MISALIGNED = {"fp16": 0.165, "bf16": 0.165, "tf32": 0.27, "fp8": 0.165, "int8": 0.165}
+"""cuBLAS's share of the peak where rows do not begin at multiples of 16 bytes: 151 TFLOPS in bf16 and 136 in tf32 at
+4097x4095x4093, and 16 at 333x777x555, which is one round of 128x128 tiles at the same rate. fp32 does not mind."""
 
 
 def kernel_seconds(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, plan: LaunchPlan) -> float:
@@ -71,8 +71,9 @@ def cublas_seconds(problem: Problem, gpu: Gpu) -> float:
     kind = peak_kind(problem) if problem.precision != "tf32x3" else "fp32"
     peak = gpu.peak(kind) or gpu.peak("fp32") or 1.0
     share = SHARES[CUBLAS][kind]
-    if kind != "fp32" and not _aligned(problem):
-        share *= _MISALIGNED_SHARE * (1.6 if kind == "tf32" else 1.0)
+    if kind in _MISALIGNED and not _aligned(problem):
+        seconds = _tiled(problem, gpu, 128, 128, 1, 1.0 / (peak * _MISALIGNED[kind]))
+        return LAUNCH_S + max(seconds, _traffic(problem, gpu))
     best = float("inf")
     for tile_m, tile_n in _CUBLAS_TILES:
         rate = peak * share * _SMALL_TILE_SHARE[tile_m * tile_n]

@@ -1,0 +1,92 @@
+"""patch(model): nn.Linear computes through the library, nothing else changes, and unpatch puts it back."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ops_checks import assert_close, normal  # noqa: E402
+from torch import nn  # noqa: E402
+
+import rungemm  # noqa: E402
+from rungemm.ops import patching  # noqa: E402
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def model(device):
+    last = nn.Sequential(nn.Linear(4, 3, bias=False))
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), Doubled(16, 4), last).to(device)
+
+
+def test_patch_and_unpatch(rng, device) -> None:
+    plain = model(device)
+    state, parameters = copy.deepcopy(plain.state_dict()), list(plain.parameters())
+    x = normal(rng, 5, 8, device=device)
+    want = plain(x)
+    calls = []
+    hook = plain[0].register_forward_hook(lambda *_: calls.append(1))
+    assert rungemm.patch(plain) is plain and rungemm.patch(plain) is plain
+    assert isinstance(plain[0], nn.Linear) and type(plain[2]) is Doubled and type(plain[3][0]) is patching.PatchedLinear
+    assert all(x is y for x, y in zip(plain.parameters(), parameters, strict=True))
+    assert plain.state_dict().keys() == state.keys()
+    assert_close(plain(x), want.double(), 16, steps=4)
+    assert calls == [1]
+    rungemm.unpatch(plain)
+    assert type(plain[0]) is type(plain[3][0]) is nn.Linear and "rungemm_precision" not in vars(plain[0])
+    assert torch.equal(plain(x), want) and calls == [1, 1]
+    hook.remove()
+
+
+def test_a_patched_model_multiplies_through_the_library(rng, device, monkeypatch) -> None:
+    seen = []
+    monkeypatch.setattr(patching, "linear", lambda *a, **kw: seen.append(kw["precision"]) or rungemm.linear(*a, **kw))
+    rungemm.patch(model(device), precision="ieee")(normal(rng, 5, 8, device=device))
+    assert seen == ["ieee", "ieee"]
+
+
+def test_training_is_the_same(rng, device) -> None:
+    mine, theirs = model(device), None
+    theirs = copy.deepcopy(mine).double()
+    rungemm.patch(mine)
+    optimisers = [torch.optim.SGD(m.parameters(), lr=0.05) for m in (mine, theirs)]
+    for _ in range(5):
+        x = normal(rng, 6, 8, device=device)
+        losses = []
+        for m, optimiser, data in zip((mine, theirs), optimisers, (x, x.double()), strict=True):
+            optimiser.zero_grad()
+            loss = m(data).square().mean()
+            loss.backward()
+            optimiser.step()
+            losses.append(float(loss))
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_copies_pickles_and_compiled_models_stay_patched(rng, device) -> None:
+    patched = rungemm.patch(model(device)[0:2])
+    x = normal(rng, 5, 8, device=device)
+    want = patched(x)
+    for other in (copy.deepcopy(patched), pickle.loads(pickle.dumps(patched))):
+        assert type(other[0]) is patching.PatchedLinear and torch.equal(other(x), want)
+    buffer = io.BytesIO()
+    torch.save(patched.state_dict(), buffer)
+    buffer.seek(0)
+    fresh = nn.Sequential(nn.Linear(8, 16), nn.GELU()).to(device)
+    fresh.load_state_dict(torch.load(buffer))
+    assert_close(fresh(x), want.double(), 8, steps=4)
+    torch._dynamo.reset()
+    compiled = torch.compile(patched, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(x), want.double(), 8, steps=4)
+
+
+def test_what_is_no_module_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"pass a torch\.nn\.Module"):
+        rungemm.patch(torch.ones(3))
