@@ -8,7 +8,7 @@ the next store or barrier, since the compiler merges neighbouring ones (:func:`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,11 @@ import numpy as np
 from .costs import Conflict, convert_cost, fma_cost, global_cost, instruction_cost, mma_cost, shared_access
 from .counter_names import COUNTERS
 from .events import Event
-from .lowering import SharedInstructions, merge_neighbours
+from .lowering import merge_neighbours
+from .tally import Counts, Operation, SiteKey, Stretch, merged_loads
 from .traffic import LINE, SECTOR
 
 __all__ = ["Counters", "SiteKey"]
-
-SiteKey = tuple[str, int, str, int]
-"""File and line of the innermost kernel code, and of the kernel that led there: :attr:`.events.Site.key`."""
-
-Counts = Counter[str]
 
 _BITS = {
     "fp32": 32, "float32": 32, "tf32": 32, "fp16": 16, "float16": 16, "bf16": 16, "bfloat16": 16,
@@ -36,32 +32,6 @@ RECENT = 8
 
 MANY_WINDOWS = 20000
 """Distinct runs of shared loads held before their counts are added up, which bounds memory."""
-
-
-class _Operation:
-    """One pattern of one place: what it costs, how often it ran, and whether a barrier has to stand before it."""
-
-    __slots__ = ("access", "allocation", "barrier", "counts", "runs", "site")
-
-    def __init__(self, site: SiteKey, counts: Counts) -> None:
-        self.site = site
-        self.counts = counts
-        self.runs = 0
-        self.barrier = False
-        self.access: SharedInstructions | None = None
-        self.allocation = -1
-
-
-class _Partition:
-    """The straight stretch of code that a partition is in."""
-
-    __slots__ = ("owed", "read", "window", "written")
-
-    def __init__(self) -> None:
-        self.owed: SiteKey | None = None  # a wait that Triton puts a barrier behind, unless one stands there
-        self.window: list[_Operation] = []
-        self.read: set[int] = set()
-        self.written: set[int] = set()
 
 
 class Counters:
@@ -76,16 +46,16 @@ class Counters:
         self.arch = arch
         self.conflicts: dict[SiteKey, Conflict] = {}
         self._lines: dict[SiteKey, Counts] = {}
-        self._known: dict[Any, _Operation] = {}
-        self._patterns: dict[Any, list[tuple[Any, Any, _Operation]]] = {}
-        self._windows: dict[tuple[_Operation, ...], int] = {}
-        self._partitions: dict[str, _Partition] = {}
+        self._known: dict[Any, Operation] = {}
+        self._patterns: dict[Any, list[tuple[Any, Any, Any, Operation]]] = {}
+        self._windows: dict[tuple[Operation, ...], int] = {}
+        self._partitions: dict[str, Stretch] = {}
         self._program: Any = None
 
     # The observer's side.
 
     def launch(self, name: str, grid: tuple[int, int, int], num_warps: int) -> None:
-        """A launch begins: nothing of the one before can merge with it."""
+        """A launch begins; nothing of the one before can merge with it."""
         self._end_program()
 
     def event(self, event: Event) -> None:
@@ -163,11 +133,11 @@ class Counters:
 
     # Tallying.
 
-    def _operation(self, key: Any, event: Event, cost: Any) -> _Operation:
+    def _operation(self, key: Any, event: Event, cost: Any) -> Operation:
         """The operation of this key, analysed if it is new."""
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = _Operation(event.site.key, cost(event))
+            known = self._known[key] = Operation(event.site.key, cost(event))
         return known
 
     def _plain(self, event: Event, cost: Any) -> None:
@@ -190,25 +160,27 @@ class Counters:
     def _global(self, event: Event) -> None:
         self._by_pattern(event).runs += 1
 
-    def _by_pattern(self, event: Event) -> _Operation:
+    def _by_pattern(self, event: Event) -> Operation:
         """Analyse a global access once for each distinct relative pattern and alignment to a sector (or line)."""
         assert event.global_bytes is not None
         addresses = event.global_bytes()
         origin = int(addresses.flat[0])
         relative = addresses - origin
         phase = origin % (LINE if event.kind == "async_copy" else SECTOR)
+        # By identity where hashing is slow; what the identities stand for is kept alive in the entries' first field.
+        by_identity = (event.layout, event.alignment, event.mask_alignment)
         key = (
-            event.kind, event.site.key, phase, event.shape, event.alignment, event.mask_alignment, event.num_warps,
-            event.layout, event.element_bytes, event.shared.key if event.shared is not None else None,
+            event.kind, event.site.key, phase, event.shape, event.num_warps, event.element_bytes,
+            event.shared.key if event.shared is not None else None, *map(id, by_identity),
         )  # fmt: skip
         recent = self._patterns.setdefault(key, [])
-        for pattern, mask, operation in recent:
-            if np.array_equal(pattern, relative) and _same_mask(mask, event.mask):
+        for _, pattern, mask, operation in recent:
+            if (pattern == relative).all() and _same_mask(mask, event.mask):
                 return operation
-        operation = _Operation(event.site.key, global_cost(event))
+        operation = Operation(event.site.key, global_cost(event))
         if len(recent) >= RECENT:
-            self._add(recent.pop(0)[2])
-        recent.append((relative, None if event.mask is None else event.mask.copy(), operation))
+            self._add(recent.pop(0)[3])
+        recent.append((by_identity, relative, None if event.mask is None else event.mask.copy(), operation))
         return operation
 
     def _async_copy(self, event: Event) -> None:
@@ -227,7 +199,8 @@ class Counters:
             self._once(event, tma_store_bytes=inside, l2_write_bytes=inside)
 
     def _shared(self, event: Event) -> None:
-        key = (event.kind, event.site.key, event.num_warps, event.key)
+        assert event.shared is not None
+        key = (event.kind, event.site.key, event.num_warps, event.key, event.shared.allocation)
         operation = self._known.get(key)
         if operation is None:
             operation = self._known[key] = self._new_shared(event)
@@ -242,7 +215,7 @@ class Counters:
         else:
             self._flush_window(state)
 
-    def _new_shared(self, event: Event) -> _Operation:
+    def _new_shared(self, event: Event) -> Operation:
         assert event.shared is not None
         access = shared_access(event, self.arch)
         load = event.kind == "shared_load"
@@ -259,20 +232,20 @@ class Counters:
                 cost, conflict = instruction_cost(part)
                 counts.update(cost)
                 self._note(site, conflict)
-        operation = _Operation(site, counts)
+        operation = Operation(site, counts)
         operation.access = access if load else None
         operation.allocation = event.shared.allocation
         return operation
 
     # Barriers and straight stretches.
 
-    def _state(self, partition: str) -> _Partition:
+    def _state(self, partition: str) -> Stretch:
         state = self._partitions.get(partition)
         if state is None:
-            state = self._partitions[partition] = _Partition()
+            state = self._partitions[partition] = Stretch()
         return state
 
-    def _hazard(self, state: _Partition, operation: _Operation, event: Event, *, writes: bool) -> None:
+    def _hazard(self, state: Stretch, operation: Operation, event: Event, *, writes: bool) -> None:
         """Triton's rule for inserting barriers: one allocation, written and not yet separated from its other use."""
         assert event.shared is not None
         allocation = event.shared.allocation
@@ -281,7 +254,7 @@ class Counters:
             self._separate(state)
         (state.written if writes else state.read).add(allocation)
 
-    def _separate(self, state: _Partition) -> None:
+    def _separate(self, state: Stretch) -> None:
         """A barrier stands here: accesses before it are done."""
         self._flush_window(state)
         state.read.clear()
@@ -298,7 +271,7 @@ class Counters:
         state.owed = event.site.key
         self._once(event, waits=1)
 
-    def _pay(self, state: _Partition, stands: bool) -> None:
+    def _pay(self, state: Stretch, stands: bool) -> None:
         """Count the barrier behind a wait, unless the kernel's own ``stands`` there."""
         if state.owed is not None and not stands:
             self._lines.setdefault(state.owed, Counter())["barriers"] += 1
@@ -324,7 +297,7 @@ class Counters:
         if state is not None:
             self._flush_window(state)
 
-    def _flush_window(self, state: _Partition) -> None:
+    def _flush_window(self, state: Stretch) -> None:
         if state.window:
             key = tuple(state.window)
             self._windows[key] = self._windows.get(key, 0) + 1
@@ -350,7 +323,7 @@ class Counters:
             for *_, operation in recent:
                 self._add(operation)
 
-    def _add(self, operation: _Operation) -> None:
+    def _add(self, operation: Operation) -> None:
         if operation.runs:
             counts = self._lines.setdefault(operation.site, Counter())
             for name, n in operation.counts.items():
@@ -361,7 +334,7 @@ class Counters:
 
     def _add_windows(self) -> None:
         for window, times in self._windows.items():
-            for site, part in _merged(window):
+            for site, part in merged_loads(window):
                 cost, conflict = instruction_cost(part)
                 counts = self._lines.setdefault(site, Counter())
                 for name, n in cost.items():
@@ -372,21 +345,6 @@ class Counters:
     def _note(self, site: SiteKey, conflict: Conflict | None) -> None:
         if conflict is not None and (site not in self.conflicts or self.conflicts[site].degree < conflict.degree):
             self.conflicts[site] = conflict
-
-
-def _merged(window: Iterable[_Operation]) -> Iterable[tuple[SiteKey, SharedInstructions]]:
-    """The instructions of a straight stretch of shared loads, neighbours merged within each allocation."""
-    by_allocation: dict[int, list[tuple[SiteKey, SharedInstructions]]] = {}
-    for operation in window:
-        access = operation.access
-        if access is None:
-            continue
-        if access.kind == "ldsm":
-            yield operation.site, access
-        else:
-            by_allocation.setdefault(operation.allocation, []).append((operation.site, access))
-    for accesses in by_allocation.values():
-        yield from merge_neighbours(accesses)
 
 
 def _same_mask(one: Any, other: Any) -> bool:

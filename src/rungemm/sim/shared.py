@@ -166,8 +166,8 @@ class View:
             if rank is not None and rank > len(self.shape) - 1:
                 raise fault_at(
                     "layout-mismatch",
-                    f"index() into {self.named()} leaves {len(self.shape) - 1} dimensions, and its layout {self.layout} "
-                    f"has {rank}: allocate a ring of buffers with the layout of one buffer",
+                    f"index() into {self.named()} leaves {len(self.shape) - 1} dimensions, and its layout "
+                    f"{self.layout} has {rank}: allocate a ring of buffers with the layout of one buffer",
                 )
             found = self._derived(at, self.data[at], self.written[at], self.layout)
         return found
