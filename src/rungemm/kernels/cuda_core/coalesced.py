@@ -39,4 +39,4 @@ class Coalesced(SimtKernel):
     expects = "B and C move in full sectors: about 4 sectors a request for B and 1 for A instead of 1 and 32"
     below = "naive"
     function = coalesced_kernel
-    default = SimtConfig(num_warps=32, tile_m=32, tile_n=32, tile_k=4, group_m=8)
+    default = SimtConfig(num_warps=32, tile_m=32, tile_n=32, tile_k=4, group_m=128)

@@ -40,4 +40,4 @@ class Naive(SimtKernel):
     idea = "one thread computes one element of C; the lanes of a warp run down a column"
     expects = "the floor to climb from: A's loads are uncoalesced, 32 sectors a request, and nothing is reused on chip"
     function = naive_kernel
-    default = SimtConfig(num_warps=32, tile_m=32, tile_n=32, tile_k=4, group_m=8)
+    default = SimtConfig(num_warps=32, tile_m=32, tile_n=32, tile_k=4, group_m=128)

@@ -39,6 +39,17 @@ def advance(slot, phase, STAGES: constexpr):
 
 
 @jit
+def behind(slot, STAGES: constexpr):
+    """The slot before this one in a ring.
+
+    Computed, not remembered: of ``before = slot`` before a loop and again inside it, Triton 3.6 keeps only the first,
+    because its dry run of the loop finds both names on one value and so takes ``before`` for unchanged. Multipliers
+    then release slot 0 for ever and the loader waits for ever. Found on the card; see docs/log.md.
+    """
+    return gl.where(slot == 0, STAGES - 1, slot - 1)
+
+
+@jit
 def skip(slot, phase, steps, STAGES: constexpr):
     """Slot and parity after ``steps`` more stages, which another partition takes."""
     ahead = slot + steps
@@ -95,18 +106,16 @@ def multiply_steps(
     """``acc`` = the product over ``steps`` stages of the ring; one wgmma group stays in flight behind the next wait."""
     STAGES: constexpr = full.shape[0]
     PART_M: constexpr = acc.shape[0]
-    before = slot
     for step in range(steps):
         mbarrier.wait(full.index(slot), phase)
         a = matrix_view(a_ring.index(slot), A_COLUMNS).slice(PART * PART_M, PART_M, 0)
         b = matrix_view(b_ring.index(slot), B_COLUMNS)
         token = warpgroup_mma(a, b, acc, use_acc=step > 0, is_async=True)
         acc = warpgroup_mma_wait(1, deps=(token,))
-        mbarrier.arrive(empty.index(before), pred=step > 0)
-        before = slot
+        mbarrier.arrive(empty.index(behind(slot, STAGES)), pred=step > 0)
         slot, phase = advance(slot, phase, STAGES)
     acc = warpgroup_mma_wait(0, deps=(acc,))
-    mbarrier.arrive(empty.index(before), pred=steps > 0)
+    mbarrier.arrive(empty.index(behind(slot, STAGES)), pred=steps > 0)
     return acc, slot, phase
 
 
