@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rungemm.bench.guard import ImpossibleResultError, check_possible, peak_kind, peak_of
+from rungemm.analysis.roofline import peak_kind
+from rungemm.bench.guard import ImpossibleResultError, check_possible, peak_of
 from rungemm.dtypes import BF16, FP8_E4M3, FP16, FP32
 from rungemm.hardware import ZOO
 from rungemm.problem import Problem

@@ -6,30 +6,23 @@ the operation count or the cache state is wrong (or the kernel skipped work). It
 
 from __future__ import annotations
 
+from ..analysis.roofline import peak_kind
 from ..errors import UserError
 from ..hardware import Gpu
 from ..problem import Problem
 
-__all__ = ["ImpossibleResultError", "check_possible", "peak_kind", "tflops_of"]
+__all__ = ["ImpossibleResultError", "check_possible", "peak_of", "tflops_of"]
 
 
 class ImpossibleResultError(UserError):
     """A measured figure is beyond the card; the message says which limit."""
 
 
-def peak_kind(problem: Problem) -> str:
-    """Which of the card's peaks bounds the problem: the operands' type, or tf32 for fp32 operands multiplied in it.
-
-    tf32x3 makes three tf32 products for one, so its own peak is a third of "tf32".
-    """
-    dtype = problem.a.dtype.name
-    if dtype == "fp32":
-        return "fp32" if problem.precision == "ieee" else "tf32"
-    return "fp8" if dtype.startswith("fp8") else dtype
-
-
 def peak_of(problem: Problem, gpu: Gpu) -> float | None:
-    """The dense peak for the problem in TFLOPS, or ``None`` where the card has no figure."""
+    """The dense peak for the problem in TFLOPS, or ``None`` where the card has no figure.
+
+    tf32x3 makes three tf32 products for one, so that its peak is a third of tf32's.
+    """
     peak = gpu.peak(peak_kind(problem))
     if peak is not None and problem.precision == "tf32x3" and problem.a.dtype.name == "fp32":
         return peak / 3

@@ -147,7 +147,7 @@ def summary_records(document: dict[str, Any], raw: str, reference: str = "cublas
     reference's own (``kernel`` "cublas", ratio 1) so that plots can show it."""
     environment = document["environment"]
     records = []
-    for measurement in document["measurements"]:
+    for index, measurement in enumerate(document["measurements"]):
         lanes, problem = measurement["lanes"], measurement["problem"]
         base = lanes.get(reference)
         base = base if base and not base["failure"] and base["us"] else None
@@ -183,6 +183,7 @@ def summary_records(document: dict[str, Any], raw: str, reference: str = "cublas
                     "commit": environment["commit"],
                     "date": environment["date"],
                     "raw": raw,
+                    "index": index,
                 }
             )
     return records

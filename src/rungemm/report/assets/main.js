@@ -1,0 +1,45 @@
+// The page: theme, heading, figures in order, and drawing anew when the width or the theme changes.
+const THEMES = ["auto", "light", "dark"];
+const system = matchMedia("(prefers-color-scheme: dark)");
+let theme = "auto";
+try { theme = localStorage.getItem("rungemm-theme") ?? "auto"; } catch { /* a file:// page may have no storage */ }
+
+function applyTheme() {
+  const dark = theme === "dark" || (theme === "auto" && system.matches);
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  document.getElementById("theme").textContent = `theme: ${theme}`;
+}
+document.getElementById("theme").addEventListener("click", () => {
+  theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+  try { localStorage.setItem("rungemm-theme", theme); } catch { /* as above */ }
+  applyTheme();
+});
+system.addEventListener("change", applyTheme);
+applyTheme();
+
+function subtitle() {
+  const card = DATA.card, e = DATA.environment;
+  const with_ = [["torch", e.torch], ["Triton", e.triton], ["CUDA", e.cuda], ["driver", e.driver], ["cuBLAS", e.cublas]].filter(([, version]) => version).map(([name, version]) => `${name} ${version}`).join(", ");
+  const peaks = Object.entries(card.peaks).map(([kind, value]) => `${kind} ${number(value)}`).join(", ");
+  return `${card.title}: ${card.sms} SMs, dense peaks in TFLOPS: ${peaks}. ${DATA.records.length} results${e.date ? `, the newest of ${e.date.slice(0, 10)}` : ""}${with_ ? `, with ${with_}` : ""}. ` +
+    "Contenders interleaved in random order, cold L2, normal random data, outputs checked against float64; ratios are medians of paired rounds.";
+}
+
+document.getElementById("subtitle").textContent = subtitle();
+const main = document.getElementById("main"), toc = document.getElementById("toc");
+for (const section of [ladderFigure(), sizeFigure(), rooflineFigure(), heatFigure(), suiteFigure(), chipFigure(), spreadFigure(), tableSection()]) {
+  if (!section) continue;
+  main.append(section);
+  toc.append(el("a", { href: `#${section.id}` }, section.querySelector("h2").textContent));
+}
+if (!DATA.records.length) main.append(el("section", {}, el("p", {}, "No results yet: rungemm bench writes them.")));
+document.getElementById("footer").textContent = `Peaks and limits: ${DATA.card.source}. Method: docs/method.md. Made by rungemm report from results/${DATA.card.name}/summary.json and its raw files.`;
+
+let drawnWidth = 0;
+function drawAll() {
+  if (main.clientWidth === drawnWidth) return;
+  drawnWidth = main.clientWidth;
+  redraws.forEach((redraw) => redraw());
+}
+new ResizeObserver(() => requestAnimationFrame(drawAll)).observe(main);
+drawAll();

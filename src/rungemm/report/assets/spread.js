@@ -1,0 +1,49 @@
+// Every sample of a measurement: what the medians and intervals are made of.
+function spreadFigure() {
+  const measured = [...by(DATA.records, (record) => record.samples)].map(([key, items]) => [key, items[0]]);
+  if (!measured.length) return null;
+  const options = measured.map(([key, record]) => [key, `${record.suite}: ${shapeOf(record)} ${kindOf(record)}${record.cold_l2 ? "" : " warm"}`]);
+  options.sort((a, b) => Number(b[1].startsWith("ladder")) - Number(a[1].startsWith("ladder")));
+  return figure({
+    id: "spread", title: "Timing spread",
+    note: "Every round's time a product, over the contender's own median, and the state of the card. Within a round all contenders ran once, in random order.",
+    controls: [{ key: "of", label: "measurement", options }],
+    draw: (state, width) => drawSpread(DATA.samples[state.of], width),
+  });
+}
+
+function medianOf(values) {
+  const sorted = [...values].sort((a, b) => a - b), half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+function drawSpread(measurement, width) {
+  const lanes = Object.entries(measurement.us).sort((a, b) => rungOrder({ kernel: a[0] }) - rungOrder({ kernel: b[0] }));
+  if (!lanes.length) return null;
+  const narrow = width < 560, line = narrow ? 40 : 28, left = narrow ? 8 : 170;
+  const frame = { left, top: 14, right: width - 20, bottom: 14 + lanes.length * line };
+  const root = canvasOf(width, frame.bottom + 62);
+  const relative = lanes.map(([, us]) => us.map((value) => value / medianOf(us) - 1));
+  const flat = relative.flat().map(Math.abs).sort((a, b) => a - b);
+  const reach = Math.max(0.002, flat[Math.floor(0.98 * (flat.length - 1))] * 1.1);
+  const x = linear([-reach, reach], [frame.left, frame.right]);
+  root.append(axisBelow(frame, x, x.ticks(narrow ? 3 : 6), (tick) => `${tick > 0 ? "+" : ""}${number(100 * tick, 2)}%`, "time against the contender's median"));
+  lanes.forEach(([name, us], row) => {
+    const y = frame.top + row * line + (narrow ? 28 : line / 2), colour = colourOf(name);
+    root.append(narrow ? label(left, y - 14, nameOf(name)) : label(left - 8, y + 4, nameOf(name).slice(0, 26), { "text-anchor": "end" }));
+    relative[row].forEach((value, round) => {
+      const at = Math.max(-reach, Math.min(reach, value));
+      root.append(withTip(svg("circle", { cx: x(at), cy: y + ((round * 7) % 11) - 5, r: 3, fill: colour, opacity: 0.55 }), `${nameOf(name)}, round ${round + 1}\n${number(us[round], 4)} us (${(100 * value).toFixed(2)}%)`));
+    });
+    root.append(svg("line", { x1: x(0), x2: x(0), y1: y - 9, y2: y + 9, stroke: "var(--ink)", "stroke-width": 1.5 }));
+  });
+  const c = measurement.clocks, range = (field, unit) => (c[field] ? `${number(c[field].min)} to ${number(c[field].max)} ${unit}` : null);
+  const throttle = Object.entries(c.throttle ?? {}).map(([reason, share]) => `${reason} ${percent(share)}`).join(", ");
+  const state = [range("sm_mhz", "MHz"), range("watts", "W"), range("celsius", "°C"), throttle].filter(Boolean).join(";  ");
+  root.append(label(narrow ? 8 : left, frame.bottom + 54, (state || "clocks were not sampled").slice(0, Math.floor(width / 6.2)), { fill: "var(--soft)" }));
+  return { svg: root, columns: ["contender", "median us", "10%", "90%", "rounds"],
+    rows: lanes.map(([name, us]) => {
+      const sorted = [...us].sort((a, b) => a - b), at = (share) => sorted[Math.round(share * (sorted.length - 1))];
+      return [nameOf(name), number(medianOf(us), 4), number(at(0.1), 4), number(at(0.9), 4), us.length];
+    }) };
+}

@@ -1,0 +1,185 @@
+"""What the page shows, gathered from a card's results folder: records, their samples, and what the rungs are.
+
+Nothing is measured or compiled here. Everything comes from ``summary.json``, from the raw files that it names, and
+from the kernels' own descriptions, so the same folder always gives the same page.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..analysis.occupancy import occupancy
+from ..bench.statistics import spread_of
+from ..bench.store import StoreError, load_raw
+from ..hardware import Gpu, find_gpu
+from ..kernels import LADDER, Kernel
+from ..problem import Problem
+
+__all__ = ["load_summary", "page_data"]
+
+
+def load_summary(folder: Path) -> list[dict[str, Any]]:
+    """The records of ``folder/summary.json``.
+
+    Raises:
+        StoreError: it is not there, not JSON, or no list of records.
+    """
+    path = folder / "summary.json"
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError(
+            f"{path}: {error.strerror}: measure first (rungemm bench --out {folder}/raw/NAME.json)"
+        ) from None
+    except ValueError as error:
+        raise StoreError(
+            f"{path} is not JSON ({error}): make it anew with rungemm report --summarise {folder}"
+        ) from None
+    if not isinstance(records, list) or not all(isinstance(record, dict) and "kernel" in record for record in records):
+        raise StoreError(f"{path} is no list of records: make it anew with rungemm report --summarise {folder}")
+    return records
+
+
+def page_data(folder: Path) -> dict[str, Any]:
+    """Everything that the page's script reads, as plain data.
+
+    Raises:
+        StoreError: the summary or a raw file that it names is missing or broken, or the card is unknown.
+    """
+    records = load_summary(folder)
+    gpu = _card(folder)
+    raw: dict[str, dict[str, Any]] = {}
+    for record in records:
+        if record["raw"] not in raw:
+            raw[record["raw"]] = load_raw(folder / record["raw"])
+    samples: dict[str, dict[str, Any]] = {}
+    shown = []
+    for record in records:
+        measurement = raw[record["raw"]]["measurements"][record["index"]]
+        key = f"{record['raw']}#{record['index']}"
+        if key not in samples:
+            samples[key] = _samples(measurement)
+        lane = _lane_of(record, measurement)
+        spread = spread_of(lane["us"]) if lane else None
+        shown.append(
+            {
+                **record,
+                "samples": key,
+                "us_low": spread.low if spread else None,
+                "us_high": spread.high if spread else None,
+            }
+            | {"resources": (lane or {}).get("resources")}
+        )
+    newest = max(records, key=lambda record: record["date"], default=None)
+    return {
+        "card": _card_record(gpu),
+        "environment": _environment(raw[newest["raw"]]) if newest else {},
+        "rungs": [_rung(kernel, position) for position, kernel in enumerate(LADDER, start=1)],
+        "traffic": [row for kernel in LADDER for row in _traffic(kernel, gpu, records)],
+        "records": [record | {"occupancy": _occupancy(record, gpu)} for record in shown],
+        "samples": samples,
+    }
+
+
+def _card(folder: Path) -> Gpu:
+    try:
+        return find_gpu(folder.resolve().name)
+    except ValueError as error:
+        raise StoreError(f"{folder}: a results folder is named after its card; {error}") from None
+
+
+def _card_record(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "name": gpu.name,
+        "title": gpu.title,
+        "sms": gpu.sms,
+        "boost_mhz": gpu.boost_mhz,
+        "dram_gbs": gpu.dram_gbs,
+        "l2_mib": gpu.l2_bytes / 2**20,
+        "peaks": {kind: round(value, 1) for kind, value in gpu.peaks.items()},
+        "source": gpu.source,
+    }
+
+
+def _environment(document: dict[str, Any]) -> dict[str, Any]:
+    environment = document["environment"]
+    return {key: environment.get(key) for key in ("date", "torch", "triton", "cuda", "driver", "cublas", "commit")}
+
+
+def _rung(kernel: Kernel[Any], position: int) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "position": position,
+        "family": kernel.family,
+        "idea": kernel.idea,
+        "expects": kernel.expects,
+        "below": kernel.below,
+    }
+
+
+def _samples(measurement: dict[str, Any]) -> dict[str, Any]:
+    """A measurement's samples in microseconds, and the state of the card while they were taken."""
+    lanes = measurement["lanes"]
+    return {
+        "clocks": measurement.get("clocks", {}),
+        "stopped_by": measurement.get("stopped_by"),
+        "us": {
+            name: [float(f"{us:.4g}") for us in lane["us"]]
+            for name, lane in lanes.items()
+            if lane["us"] and not lane["failure"]
+        },
+        "failed": {name: lane["failure"] for name, lane in lanes.items() if lane["failure"]},
+    }
+
+
+def _lane_of(record: dict[str, Any], measurement: dict[str, Any]) -> dict[str, Any] | None:
+    """The lane that a summary record was made of: by its name, or by the label that it has there."""
+    lanes = measurement["lanes"]
+    if record["kernel"] in lanes:
+        return lanes[record["kernel"]]
+    return next((lane for lane in lanes.values() if lane.get("label") == record["kernel"]), None)
+
+
+def _occupancy(record: dict[str, Any], gpu: Gpu) -> dict[str, Any] | None:
+    used = record.get("resources")
+    if not used or "warps" not in used:
+        return None
+    fits = occupancy(gpu, threads=32 * used["warps"], registers=used["registers"], shared_bytes=used["shared_bytes"])
+    return {"blocks": fits.blocks, "warps": fits.warps, "max_warps": fits.max_warps, "limiter": fits.limiter}
+
+
+def _traffic(kernel: Kernel[Any], gpu: Gpu, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Loads for one element of C that the tiles of each measured fp32 config imply, at each shape of suite "ladder"."""
+    from ..ladder.explained import on_paper
+    from ..ladder.pose import Posed
+
+    rows = []
+    for record in records:
+        if record["suite"] != "ladder" or record["kernel"] != kernel.name or not record["config"]:
+            continue
+        if record["dtype"] != "fp32" or record["precision"] != "ieee" or record["batch"] != 1:
+            continue
+        problem = Problem.dense(record["m"], record["n"], record["k"], layout=record["layout"])
+        try:
+            config = kernel.config_type.from_dict(record["config"])
+            accesses = on_paper(Posed(kernel, problem, config, kernel.plan(problem, config, gpu)))
+        except ValueError:
+            continue  # measured with a config that the kernel no longer has
+        if accesses is None:
+            continue
+        moved = 4 * (accesses.global_loads + 1)  # and the store of C
+        rows.append(
+            {
+                "kernel": kernel.name,
+                "m": record["m"],
+                "n": record["n"],
+                "k": record["k"],
+                "global_loads": accesses.global_loads,
+                "shared_loads": accesses.shared_loads,
+                "intensity": 2 * record["k"] / moved,
+                "tflops": record["tflops"],
+            }
+        )
+    return rows

@@ -1,0 +1,94 @@
+"""The page in a real browser, at desktop and phone width: every figure is drawn and the console stays silent."""
+
+from __future__ import annotations
+
+import html
+import re
+import shutil
+import struct
+import subprocess
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rungemm.report.page import write_page
+
+from .synthetic import results
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (apt-get install chromium)")
+
+FIGURES = ("ladder", "size", "roofline", "heat", "suite", "chip", "spread")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    write_page(results(folder, np.random.default_rng(4)), folder / "report.html")
+    return folder / "report.html"
+
+
+def browse(page: Path, width: int, *options: str) -> subprocess.CompletedProcess[str]:
+    """Chromium on the page inside a frame of that width (its own windows are never as narrow as a phone)."""
+    assert CHROMIUM is not None
+    frame = page.parent / f"frame{width}.html"
+    frame.write_text(
+        f'<body style="margin:0"><iframe src="{page.name}" style="width:{width}px;height:6800px;border:0"></iframe>'
+        "<script>onload = () => setTimeout(() => { const d = document.querySelector('iframe').contentDocument;"
+        "const out = document.createElement('pre'); out.id = 'dom';"
+        "out.textContent = d.documentElement.outerHTML; document.body.append(out); }, 500)</script>"
+    )
+    command = [
+        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+        "--allow-file-access-from-files", "--enable-logging=stderr", "--virtual-time-budget=6000",
+        f"--window-size={max(width, 600)},6800",
+        f"--user-data-dir={page.parent / 'profile'}", *options, frame.as_uri(),
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
+
+
+@pytest.mark.parametrize("width", [1200, 375])
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_figure_is_drawn_without_a_word_on_the_console(page: Path, width: int, dark: bool) -> None:
+    done = browse(page, width, "--dump-dom", *(["--force-dark-mode"] if dark else []))
+    assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line][:3]
+    (inner,) = re.findall(r'<pre id="dom">(.*?)</pre>', done.stdout, re.S)
+    dom = html.unescape(inner)
+    assert f'data-theme="{"dark" if dark else "light"}"' in dom
+    for name in FIGURES:
+        (section,) = re.findall(rf'<section id="{name}">(.*?)</section>', dom, re.S)
+        (drawn,) = re.findall(r'<div class="plot"><svg width="(\d+)"', section)
+        # A heat map of many columns scrolls sideways inside its figure; the others fit the page.
+        assert 250 <= int(drawn) <= (width if name != "heat" else 1500), f"{name} is {drawn} wide on a page of {width}"
+        assert section.count('class="mark"') >= 3, f"{name} has nothing to point at"
+        assert "NaN" not in section and "undefined" not in section and "Infinity" not in section, name
+        assert section.count("<tr>") >= 3, f"{name} has no numbers"
+    (ladder,) = re.findall(r'<section id="ladder">(.*?)</section>', dom, re.S)
+    assert "broken FAILED: wrong result" in ladder
+
+
+@pytest.mark.parametrize("width", [1200, 375])
+def test_the_screenshot_is_no_blank_sheet(page: Path, width: int) -> None:
+    shot = page.parent / f"shot{width}.png"
+    browse(page, width, f"--screenshot={shot}")
+    # A blank sheet packs into next to nothing; every text and mark changes its row against the row above.
+    assert rows_that_change(shot.read_bytes()) > 0.3
+
+
+def rows_that_change(png: bytes) -> float:
+    """The share of an 8-bit PNG's rows that its filters do not predict: a flat row is all zeros once filtered."""
+    position, packed, header = 8, b"", b""
+    while position < len(png):
+        (length,), kind = struct.unpack(">I", png[position : position + 4]), png[position + 4 : position + 8]
+        body = png[position + 8 : position + 8 + length]
+        header, packed = (body if kind == b"IHDR" else header), packed + (body if kind == b"IDAT" else b"")
+        position += 12 + length
+    width, height, depth, colour = struct.unpack(">IIBB", header[:10])
+    assert depth == 8 and colour in (2, 6)
+    channels = {2: 3, 6: 4}[colour]
+    rows = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, 1 + width * channels)
+    return float((rows[:, 1 + channels :] != 0).any(axis=1).mean())

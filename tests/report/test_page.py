@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rungemm.bench.store import StoreError
+from rungemm.kernels import LADDER
+from rungemm.report.data import load_summary, page_data
+from rungemm.report.page import render, write_page
+
+from .synthetic import results
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return results(tmp_path_factory.mktemp("results"), np.random.default_rng(3))
+
+
+def embedded(html: str) -> dict:  # type: ignore[type-arg]
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+    return json.loads(text)
+
+
+def test_the_page_holds_every_record_and_its_samples(card: Path) -> None:
+    data, records = embedded(render(page_data(card))), load_summary(card)
+    assert len(data["records"]) == len(records) > 200
+    for record in data["records"]:
+        assert record["us_low"] <= record["us"] <= record["us_high"]
+        mine = data["samples"][record["samples"]]["us"]
+        assert record["kernel"] in mine
+    assert [rung["name"] for rung in data["rungs"]] == [kernel.name for kernel in LADDER]
+    naive = next(row for row in data["traffic"] if row["kernel"] == "naive" and row["k"] == 4096)
+    assert naive["global_loads"] == 2 * 4096, "2K loads for one element of C (LADDER.md's formula)"
+    assert naive["intensity"] == pytest.approx(2 * 4096 / (4 * (2 * 4096 + 1)))
+    shown = next(record for record in data["records"] if record["kernel"] == "vectorised")
+    assert shown["occupancy"] == {"blocks": 2, "warps": 16, "max_warps": 64, "limiter": "registers"}
+
+
+def test_a_failed_contender_is_shown_as_failed_and_has_no_figure(card: Path) -> None:
+    data = page_data(card)
+    assert all(record["kernel"] != "broken" for record in data["records"])
+    (failed,) = {json.dumps(item["failed"]) for item in data["samples"].values() if item["failed"]}
+    assert "wrong result" in failed
+    assert all("broken" not in item["us"] for item in data["samples"].values())
+
+
+def test_the_page_asks_the_network_for_nothing(card: Path) -> None:
+    html = render(page_data(card))
+    without_data = re.sub(r'<script type="application/json".*?</script>', "", html, flags=re.S)
+    assert set(re.findall(r"https?://[^\"' )]+", without_data)) == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"<(link|img|iframe)|@import|\bimport\b|fetch\(|XMLHttpRequest", without_data)
+    assert "default-src 'none'" in html
+    assert "/*DATA*/" not in html and "/*SCRIPT*/" not in html and "/*STYLE*/" not in html
+
+
+def test_the_page_is_the_same_every_time(card: Path, tmp_path: Path) -> None:
+    assert write_page(card, tmp_path / "a.html") == write_page(card, tmp_path / "deep" / "b.html")
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "deep" / "b.html").read_bytes()
+
+
+def test_text_from_results_cannot_break_out_of_the_data(card: Path) -> None:
+    data = page_data(card)
+    data["records"][0]["kernel"] = "</script><script>alert(1)</script>"
+    html = render(data)
+    assert "<script>alert" not in html and embedded(html)["records"][0]["kernel"].startswith("</script>")
+
+
+def test_missing_and_broken_results_are_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"summary\.json: No such file"):
+        page_data(tmp_path)
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(StoreError, match="no list of records"):
+        page_data(tmp_path)
+    (tmp_path / "summary.json").write_text("[]")
+    with pytest.raises(StoreError, match="named after its card"):
+        page_data(tmp_path)
