@@ -120,3 +120,46 @@ def test_every_probe_compiles_to_the_instructions_that_the_simulator_counts(scri
                 machine[name] = machine.get(name, 0) + n
         machine.pop("BAR", None)
         assert counted == machine, case.name
+
+
+FAKE_NCU = """#!{python}
+import sys
+arguments = sys.argv[1:]
+if "--query-metrics" in arguments:
+    print("l1tex__t_requests_pipe_lsu_mem_global_op_ld   Counter   requests")
+    sys.exit()
+value = lambda name: arguments[arguments.index(name) + 1]
+metrics = value("--metrics").split(",")
+assert "--launch" in arguments and value("-k") == "regex:^(add_up_kernel|naive_kernel|split_k_kernel)$", arguments
+cell = lambda *cells: ",".join('"' + c + '"' for c in cells) + "\\n"
+with open(value("--log-file"), "w") as log:
+    log.write("==PROF== Connected\\n" + cell("ID", "Kernel Name", *metrics) + cell("", "", *("" for _ in metrics)))
+    for number, kernel in enumerate(["naive_kernel", "split_k_kernel", "add_up_kernel"]):
+        log.write(cell(str(number), kernel, *(str(100 * number + i) for i in range(len(metrics)))))
+"""
+
+
+def test_the_whole_way_with_a_stand_in_for_ncu(script, tmp_path, monkeypatch) -> None:
+    """What is asked of ncu, and the file that comes out; the stand-in makes its numbers up."""
+    import json
+    import os
+
+    ncu = tmp_path / "ncu"
+    ncu.write_text(FAKE_NCU.replace("{python}", sys.executable))
+    ncu.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    out = tmp_path / "counters.json"
+    arguments = ["--shape", "64x32x512", "--kernels", "naive,split_k", "--gpu", "h200", "--workers", "1"]
+    monkeypatch.setattr(sys, "argv", ["counters_ncu.py", *arguments, "--out", str(out)])
+    script.main()
+    raw = json.loads((tmp_path / "counters.raw.json").read_text())
+    assert list(raw) == ["naive", "split_k"]
+    assert not any("shared_op_ld" in metric for metric in raw["naive"])  # not in the stand-in's list
+    rows = json.loads(out.read_text())
+    naive = {row["counter"]: row for row in rows if row["kernel"] == "naive"}
+    assert naive["fmas"]["simulated"] == 64 * 32 * 512
+    assert naive["fmas"]["shape"] == "64x32x512"
+    first = naive["global_load_requests"]
+    assert first["measured"] == raw["naive"][first["metric"]] == 0
+    split = {row["counter"]: row for row in rows if row["kernel"] == "split_k"}
+    assert split["global_load_requests"]["measured"] == 100 + 200
