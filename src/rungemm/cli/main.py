@@ -13,7 +13,7 @@ import typer
 from .. import __version__
 from ..errors import UserError
 
-COMMANDS = ("ladder", "check", "explain", "bench", "tune", "doctor")
+COMMANDS = ("ladder", "check", "explain", "bench", "tune", "report", "doctor")
 """The commands in the order that --help lists them: each a module of this package with a function of its name."""
 
 app = typer.Typer(
