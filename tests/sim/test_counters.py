@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -221,6 +221,13 @@ def test_every_metric_is_named_once() -> None:
     metrics = ncu_metrics()
     assert len(set(metrics)) == len(metrics) >= 8
     assert all(metric.endswith(".sum") for metric in metrics)
+
+
+def test_the_docs_list_every_counter_with_its_metric() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "counters.md").read_text()
+    for counter in COUNTERS.values():
+        metric = f"`{counter.ncu}`" if counter.ncu else ""
+        assert f"| `{counter.name}` | {counter.unit}: {counter.meaning} | {metric} |" in text, counter.name
 
 
 def test_merging_with_a_stranger_is_refused() -> None:
