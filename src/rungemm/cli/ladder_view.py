@@ -60,6 +60,8 @@ def verdict(record: Record) -> Text:
 def paragraph(record: Record, width: int) -> Text:
     """Everything about one rung, in lines that each say what they are about."""
     head = Text.assemble((f"{record.position:>2} {record.name:<20}", "bold"), verdict(record))
+    if record.correct is not None and arithmetic(record) != "fp32":
+        head.append(f" in {arithmetic(record)}")
     if record.error is not None and record.tolerance is not None:
         head.append(f"  error {record.error:.1e}, allowed {record.tolerance:.1e}", style="dim")
     lines: list[tuple[str, str]] = [("changes", record.idea), ("expect", record.expects)]
@@ -67,6 +69,11 @@ def paragraph(record: Record, width: int) -> Text:
         lines.append(("why", record.why))
     lines += _takes(record) + _moves(record) + _bounds(record) + _speed(record)
     return Text.assemble(head, "\n", labelled(lines, width))
+
+
+def arithmetic(record: Record) -> str:
+    """What the operands are multiplied as: their type, or for fp32 operands the precision where it is not fp32."""
+    return record.dtype if record.precision in ("", "ieee") else record.precision
 
 
 def labelled(lines: Sequence[tuple[str, str]], width: int) -> Text:
@@ -84,13 +91,13 @@ def _takes(record: Record) -> list[tuple[str, str]]:
     if r is None:
         return []
     spills = f", {size(r.spill_bytes)} spilled" if r.spill_bytes else ""
-    return [
-        (
-            "takes",
-            f"{r.registers} registers{spills}, {size(r.shared_bytes)} shared memory; {many(r.blocks_per_sm, 'block')} an SM, "
-            f"{r.warps_per_sm} of {r.max_warps_per_sm} warps ({r.occupancy:.0%}), held by {r.limiter}",
-        )
-    ]
+    text = (
+        f"{r.registers} registers{spills}, {size(r.shared_bytes)} shared memory; {many(r.blocks_per_sm, 'block')} an SM"
+    )
+    text += f", {r.warps_per_sm} of {r.max_warps_per_sm} warps ({r.occupancy:.0%}), held by {r.limiter}"
+    if r.launches > 1:
+        text += f"; {r.launches} launches, this is the one whose blocks take most"
+    return [("takes", text)]
 
 
 def _moves(record: Record) -> list[tuple[str, str]]:
@@ -145,7 +152,7 @@ def table(records: Sequence[Record], console: Console) -> Table:
     """All rungs side by side; a terminal narrower than 100 columns gets the columns that matter most."""
     wide = console.width >= WIDE
     timed = any(record.speed for record in records)
-    columns: list[tuple[str, str]] = [("", "ok"), ("regs", "regs"), ("shared\nKiB", "shared")]
+    columns: list[tuple[str, str]] = [("", "ok"), ("", "math"), ("regs", "regs"), ("shared\nKiB", "shared")]
     columns += [("occu-\npancy", "occupancy"), ("loads\nper C", "loads")]
     if wide or not timed:
         columns.append(("bytes\nper C", "bytes"))
@@ -171,6 +178,7 @@ def _cells(record: Record) -> dict[str, Any]:
     mark = {True: Text("yes", style="green"), False: Text("NO", style="bold red"), None: Text("-", style="yellow")}
     return {
         "ok": mark[record.correct],
+        "math": arithmetic(record) or "-",
         "regs": "-" if r is None else str(r.registers) + ("!" if r.spill_bytes else ""),
         "shared": "-" if r is None else number(r.shared_bytes / 1024),
         "occupancy": "-" if r is None else f"{r.occupancy:.0%}",

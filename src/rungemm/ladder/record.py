@@ -21,7 +21,7 @@ class Resources:
         blocks_per_sm, warps_per_sm, max_warps_per_sm: resident at once, and how many could be.
         occupancy: resident warps over possible ones.
         limiter: the resource that allows no further block.
-        launches: kernel launches of the plan; the figures are the first one's.
+        launches: kernel launches of the plan; the figures are those of the one whose blocks take most.
         programs: blocks of the grid.
         waves: rounds of blocks over the card, whole; ``wave_efficiency`` is the share of block slots that work.
     """

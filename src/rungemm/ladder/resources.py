@@ -15,19 +15,25 @@ __all__ = ["bounds_of", "resources_of"]
 
 
 def resources_of(plan: LaunchPlan, compiled: Sequence[Compiled], card: Gpu) -> Resources | None:
-    """What the plan's first launch takes on the card; ``None`` for a plan that launches nothing."""
+    """What the plan's heaviest launch takes on the card; ``None`` for a plan that launches nothing.
+
+    Of several launches the one whose blocks take most registers and shared memory is told of: a copy that prepares the
+    operands, or a sum of partial results, says little of the rung.
+    """
     if not compiled:
         return None
-    first = compiled[0]
-    threads = first.num_warps * card.warp_size
-    fit = occupancy(card, threads=threads, registers=first.registers, shared_bytes=first.shared_bytes)
-    programs = plan.launches[0].programs
+    weights = [item.num_warps * card.warp_size * 4 * item.registers + item.shared_bytes for item in compiled]
+    heaviest = weights.index(max(weights))
+    main = compiled[heaviest]
+    threads = main.num_warps * card.warp_size
+    fit = occupancy(card, threads=threads, registers=main.registers, shared_bytes=main.shared_bytes)
+    programs = plan.launches[heaviest].programs
     rounds = waves(programs, sms=card.sms, blocks_per_sm=max(fit.blocks, 1))
     return Resources(
         card=card.name,
-        registers=first.registers,
-        spill_bytes=first.spill_bytes,
-        shared_bytes=first.shared_bytes,
+        registers=main.registers,
+        spill_bytes=main.spill_bytes,
+        shared_bytes=main.shared_bytes,
         threads=threads,
         blocks_per_sm=fit.blocks,
         warps_per_sm=fit.warps,
