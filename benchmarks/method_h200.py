@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import tempfile
@@ -92,7 +93,7 @@ def main() -> int:
             for _ in range(options.trials + 1)]  # fmt: skip
     verdicts: dict[str, list[str]] = {"identical": [], "slower": []}
     changes: dict[str, list[float]] = {"identical": [], "slower": []}
-    for before, after in zip(runs, runs[1:], strict=False):
+    for before, after in itertools.pairwise(runs):
         for case, lane in (("identical", "mine"), ("slower", "slower")):
             lanes = {"cublas": after["lanes"]["cublas"], "mine": after["lanes"][lane]}
             old = {"measurements": [{**before, "lanes": {n: before["lanes"][n] for n in ("cublas", "mine")}}]}
