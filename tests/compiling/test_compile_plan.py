@@ -152,8 +152,10 @@ def test_requests_that_cannot_be_compiled_are_refused_first(write_module) -> Non
     launch = copy_launch(write_module(COPY))
     with pytest.raises(CompileError, match="sm_75 is not supported: use one of 80, 86, 89, 90"):
         compile_launch(launch, 75)
-    with pytest.raises(CompileError, match="do not match the parameters, see M"):
+    with pytest.raises(CompileError, match="not the function's parameters: M on one side only"):
         compile_launch(dataclasses.replace(launch, constants=(("N", 512), ("M", 1))), 80)
+    with pytest.raises(CompileError, match="the order differs from y on"):
+        compile_launch(dataclasses.replace(launch, arguments=launch.arguments[::-1]), 80)
 
 
 def test_a_script_s_own_kernel_compiles(tmp_path) -> None:

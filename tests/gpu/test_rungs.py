@@ -26,7 +26,8 @@ def kinds_of(kernel: Kernel[Any], card: Gpu) -> list[tuple[DType, str]]:
     """The element types and precisions that a rung takes, at a size that suits everyone; its first comes first."""
     found = []
     for dtype in kernel.dtypes:
-        for precision in PRECISIONS:
+        # Only fp32 operands can be multiplied in several ways.
+        for precision in PRECISIONS if dtype == FP32 else ("ieee",):
             problem = Problem.dense(512, 512, 512, dtype=dtype, precision=precision)  # type: ignore[arg-type]
             try:
                 kernel.default_config(problem, card)

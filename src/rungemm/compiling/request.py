@@ -108,8 +108,10 @@ def request_of(launch: Launch, arch: int) -> Request:
         raise CompileError(f"{name} takes TMA descriptors: it needs sm_90, not sm_{arch}")
     given = [parameter for parameter, _ in (*launch.arguments, *launch.constants)]
     if given != list(function.arg_names):
-        odd = [n for n in given if n not in function.arg_names] or [n for n in function.arg_names if n not in given]
-        raise CompileError(f"{name}: the plan's arguments do not match the parameters, see {', '.join(odd) or given}")
+        odd = [n for n in given if n not in function.arg_names] + [n for n in function.arg_names if n not in given]
+        at = next((n for n, p in zip(given, function.arg_names, strict=False) if n != p), "the last")
+        problem = f"{', '.join(odd)} on one side only" if odd else f"the order differs from {at} on"
+        raise CompileError(f"{name}: the plan's arguments are not the function's parameters: {problem}")
 
     signature = []
     constexprs: list[tuple[int, Any]] = []

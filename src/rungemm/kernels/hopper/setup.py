@@ -43,7 +43,7 @@ def set_up(problem: Problem, swap: bool) -> Setup:
     """The problem for the kernel, ``swap``: with B in the place of A; and the copies that this needs."""
     turned = swapped(problem) if swap else problem
     names = ("B", "A") if swap else ("A", "B")
-    triple = problem.precision == "tf32x3"
+    triple = problem.a.dtype == FP32 and problem.precision == "tf32x3"
     tf32 = problem.a.dtype == FP32
     copies = []
     operands = []
