@@ -235,7 +235,7 @@ def _title(task: Task, card: Gpu, device: bool) -> str:
     title = f"[bold]{scalars}, {m}x{n}x{k}[/bold], {data}\n"
     if device:
         return title + f"On the {card.title} here, timed interleaved with cuBLAS.\n"
-    return title + f"In the SIMULATOR, as on an {card.title}: results and counts are real, nothing is timed.\n"
+    return title + f"In the SIMULATOR, as on an {card.title}: real results and counts, no timing.\n"
 
 
 def vet_simulated(kernels: list[Kernel[Any]], shape: tuple[int, int, int]) -> None:
