@@ -53,9 +53,11 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(f".{home}", __name__), name)
+        value = getattr(importlib.import_module(f".{home}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name == "torch":
             remedy = f"rungemm.{name} needs torch: pip install 'rungemm[torch]'"
             raise ModuleNotFoundError(remedy, name="torch") from None
         raise
+    globals()[name] = value  # found at once the next time
+    return value

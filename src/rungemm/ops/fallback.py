@@ -151,7 +151,8 @@ def _narrow(a: Tensor, b: Tensor, out_dtype: torch.dtype) -> Tensor:
         call = torch.mm if a.dim() == 2 else torch.bmm
         return call(a.to(torch.int32), b.to(torch.int32)).to(out_dtype)
     if a.dim() == 2 and a.shape[0] > 16 and a.shape[1] % 8 == 0 and b.shape[1] % 8 == 0:
-        return torch._int_mm(a.contiguous(), b).to(out_dtype)
+        dense = b if b.is_contiguous() or b.mT.is_contiguous() else b.contiguous()
+        return torch._int_mm(a.contiguous(), dense).to(out_dtype)
     # Sums of int8 products are exact in float64 up to K = 2^39.
     call = torch.mm if a.dim() == 2 else torch.bmm
     return call(a.double(), b.double()).to(torch.int64).to(torch.int32).to(out_dtype)

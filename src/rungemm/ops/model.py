@@ -17,8 +17,11 @@ __all__ = ["CHAMPIONS", "CUBLAS", "SHARES", "cublas_seconds", "elementwise_secon
 
 CUBLAS = "cublas"
 
+LATENCY_S = 4e-6
+"""Seconds of a product beyond its work: the launch, the first loads, the last stores (1024^3 in bf16: 9.5 us)."""
+
 LAUNCH_S = 2e-6
-"""Seconds that a launch takes on the card before and after its work."""
+"""Seconds that each further launch adds."""
 
 BANDWIDTH_SHARE = 0.9
 
@@ -63,7 +66,7 @@ def kernel_seconds(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, p
     seconds = _tiled(problem, gpu, tile_m, tile_n, split, work * 1.0 / (peak * share))
     traffic = sum(space.elements * space.dtype.bytes for space in plan.workspaces)
     moved = 2 * traffic / _bandwidth(gpu) + max(len(plan.launches) - 1, 0) * LAUNCH_S
-    return LAUNCH_S + max(seconds, _traffic(problem, gpu)) + moved
+    return LATENCY_S + max(seconds, _traffic(problem, gpu)) + moved
 
 
 def cublas_seconds(problem: Problem, gpu: Gpu) -> float:
@@ -73,7 +76,7 @@ def cublas_seconds(problem: Problem, gpu: Gpu) -> float:
     share = SHARES[CUBLAS][kind]
     if kind in _MISALIGNED and not _aligned(problem):
         seconds = _tiled(problem, gpu, 128, 128, 1, 1.0 / (peak * _MISALIGNED[kind]))
-        return LAUNCH_S + max(seconds, _traffic(problem, gpu))
+        return LATENCY_S + max(seconds, _traffic(problem, gpu))
     best = float("inf")
     for tile_m, tile_n in _CUBLAS_TILES:
         rate = peak * share * _SMALL_TILE_SHARE[tile_m * tile_n]
@@ -81,7 +84,7 @@ def cublas_seconds(problem: Problem, gpu: Gpu) -> float:
         split = max(1, min(gpu.sms // tiles, problem.k // 512)) if tiles else 1
         extra = LAUNCH_S + 2 * split * problem.m * problem.n * 4 / _bandwidth(gpu) if split > 1 else 0.0
         best = min(best, _tiled(problem, gpu, tile_m, tile_n, split, 1.0 / rate) + extra)
-    return LAUNCH_S + max(best, _traffic(problem, gpu))
+    return LATENCY_S + max(best, _traffic(problem, gpu))
 
 
 def elementwise_seconds(problem: Problem, gpu: Gpu, passes: int = 1) -> float:

@@ -1,0 +1,129 @@
+"""Host time of a warm call, ours against torch.matmul's, for small products with ``out=``.
+
+    PYTHONPATH=src python benchmarks/host_cost.py [--out results/h200/host_cost.json]
+
+Calls are timed in bursts short enough that the queue to the card never fills, contenders in random order in a round;
+the figure is the median over rounds of a burst's time for a call. "ours" forces our kernel where one takes the problem,
+"library" is what the dispatcher chooses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import rungemm
+from rungemm.ops import dispatch, launch
+from rungemm.ops.execute import quick_entries
+
+BURST, ROUNDS = 200, 60
+
+
+def burst(call) -> float:
+    """Microseconds of host time a call."""
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(BURST):
+        call()
+    spent = time.perf_counter() - begin
+    torch.cuda.synchronize()
+    return 1e6 * spent / BURST
+
+
+def ours_if_any(problem, gpu, **options):
+    decision = dispatch.decide(problem, gpu, **options)
+    ours = [option for option in decision.options if option.is_ours]
+    return replace(decision, chosen=ours[0]) if ours else decision
+
+
+def our_entry(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> launch.Entry | None:
+    """What a call would do if our kernels were the only ones."""
+    real, launch.decide = launch.decide, ours_if_any
+    rungemm.forget()
+    try:
+        entry = launch.entry_for(a, b, None, None, out, 1.0, 0.0, "ieee", None)
+    finally:
+        launch.decide = real
+        rungemm.forget()
+    return entry if entry.decision is not None and entry.decision.chosen.is_ours else None
+
+
+def measure(dtype: torch.dtype, shape: tuple[int, int, int]) -> list[dict[str, object]]:
+    """One record a contender."""
+    m, n, k = shape
+    a, b = torch.randn(m, k, device="cuda").to(dtype), torch.randn(k, n, device="cuda").to(dtype)
+    w, bias = b.mT.contiguous(), torch.zeros(n, device="cuda", dtype=dtype)
+    out = torch.empty(m, n, device="cuda", dtype=dtype)
+    ours = our_entry(a, b, out)
+    matmul, linear = rungemm.matmul, rungemm.linear
+    calls = {
+        "torch": lambda: torch.matmul(a, b, out=out),
+        "library": lambda: matmul(a, b, out=out),
+        "torch, new result": lambda: torch.matmul(a, b),
+        "library, new result": lambda: matmul(a, b),
+        "torch linear + bias": lambda: torch.nn.functional.linear(a, w, bias),
+        "library linear + bias": lambda: linear(a, w, bias),
+    }
+    for call in calls.values():
+        call()
+    ((key, chosen),) = quick_entries.items()
+    if ours is not None:
+        calls["ours"] = calls["library"]
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name in random.sample(list(calls), len(calls)):
+            quick_entries[key] = ours if name == "ours" and ours is not None else chosen
+            calls[name]()
+            samples[name].append(burst(calls[name]))
+    base, records = statistics.median(samples["torch"]), []
+    for name, values in samples.items():
+        middle, ordered = statistics.median(values), sorted(values)
+        kernel = chosen.decision.chosen.name if name == "library" and chosen.decision else None
+        records.append(
+            {
+                "dtype": str(dtype).removeprefix("torch."),
+                "shape": list(shape),
+                "contender": name,
+                "chosen": kernel,
+                "host_us": round(middle, 3),
+                "low_us": round(ordered[len(ordered) // 10], 3),
+                "high_us": round(ordered[-1 - len(ordered) // 10], 3),
+                "share_of_torch_matmul_out": round(middle / base, 3),
+                "samples_us": [round(value, 3) for value in values],
+            }
+        )
+        print(f"{dtype!s:15} {shape} {name:24} {middle:7.2f} us {middle / base:5.2f} of torch's {kernel or ''}")
+    return records
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    records = []
+    with torch.no_grad():
+        for dtype in (torch.float32, torch.bfloat16):
+            for shape in ((256, 256, 256), (64, 64, 64)):
+                records += measure(dtype, shape)
+    document = {
+        "what": "host time of a warm call", "card": torch.cuda.get_device_name(), "cpu": platform.processor(),
+        "torch": torch.__version__, "python": platform.python_version(), "burst": BURST, "rounds": ROUNDS,
+        "command": "python benchmarks/host_cost.py", "records": records,
+    }  # fmt: skip
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""The dispatcher: every kernel is asked, measurements go before the model, and the reasons can be read. No torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rungemm.bench.store import SCHEMA, VERSION
+from rungemm.dtypes import BF16, FP16, FP32
+from rungemm.hardware import find_gpu
+from rungemm.kernels import LADDER, find_kernel
+from rungemm.ops import generate
+from rungemm.ops.dispatch import ELEMENTWISE, decide, without_epilogue
+from rungemm.ops.explain import describe, explain_dispatch
+from rungemm.ops.model import cublas_seconds
+from rungemm.ops.table import Entry, Table, TableError, class_of, load_table, table_of
+from rungemm.problem import Epilogue, Matrix, Problem
+
+H200 = find_gpu("h200")
+BIG = Problem.dense(4096, 4096, 4096, dtype=BF16, layout="NT")
+CONFIG = find_kernel("champion_hopper").default_config(BIG, H200).to_dict()
+
+
+def table(problem: Problem, ratio: float, kernel: str = "champion_hopper", config=CONFIG) -> Table:
+    shape = (problem.batch, problem.m, problem.n, problem.k)
+    return Table([(class_of(problem), shape, Entry(kernel, config, ratio, "measured.json"))])
+
+
+def test_importing_rungemm_loads_neither_torch_nor_triton() -> None:
+    code = "import rungemm, sys; rungemm.Epilogue('row'); dir(rungemm); print({'torch', 'triton'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_explaining_needs_no_torch() -> None:
+    code = "import rungemm, sys; rungemm.explain_dispatch((64, 64, 64), gpu='h200'); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_every_kernel_is_asked() -> None:
+    for problem in (BIG, Problem.dense(64, 64, 64), Problem.dense(5, 7, 9, dtype=FP16, batch=3)):
+        decision = decide(problem, H200, table=Table())
+        named = [option.name for option in decision.options if option.is_ours] + [name for name, _ in decision.rejected]
+        assert sorted(named) == sorted(kernel.name for kernel in LADDER)
+        for name, reason in decision.rejected:
+            kernel = find_kernel(name)
+            said = [kernel.supports(problem, config, H200) for config in kernel.configs(problem, H200)]
+            assert reason in said
+        for option in decision.options:
+            if option.is_ours:
+                assert find_kernel(option.name).supports(option.problem, option.config, H200) is None
+
+
+def test_a_measurement_decides_both_ways() -> None:
+    ahead, behind = decide(BIG, H200, table=table(BIG, 1.04)), decide(BIG, H200, table=table(BIG, 0.97))
+    assert ahead.chosen.name == "champion_hopper" and ahead.chosen.source == "table"
+    assert ahead.chosen.config.to_dict() == CONFIG and "4.0% faster" in ahead.why
+    assert behind.chosen.name == "cublas" and "3.0% slower" in behind.why
+    assert ahead.chosen.seconds == pytest.approx(cublas_seconds(BIG, H200) / 1.04)
+
+
+def test_a_rung_that_was_measured_fastest_is_chosen() -> None:
+    problem = Problem.dense(512, 512, 512)
+    config = find_kernel("vectorised").default_config(problem, H200).to_dict()
+    assert decide(problem, H200, table=table(problem, 1.1, "vectorised", config)).chosen.name == "vectorised"
+    assert decide(problem, H200, table=table(problem, 1.1, "vectorised", config), all_rungs=False).chosen.name == (
+        "vectorised"
+    )
+
+
+def test_a_neighbour_is_borrowed_from_and_a_stranger_is_not() -> None:
+    known = table(BIG, 1.04)
+    near = Problem.dense(5000, 4096, 4096, dtype=BF16, layout="NT")
+    far = Problem.dense(64, 4096, 4096, dtype=BF16, layout="NT")
+    assert decide(near, H200, table=known).chosen.source == "table, near 4096x4096x4096"
+    assert all(not option.measured for option in decide(far, H200, table=known).options)
+    for other in (BIG.with_(precision="tf32", a=Matrix.dense(4096, 4096), b=Matrix.dense(4096, 4096)),
+                  Problem.dense(4096, 4096, 4096, dtype=BF16), Problem.dense(4096, 4096, 4096, dtype=FP16, layout="NT"),
+                  Problem.dense(4097, 4095, 4093, dtype=BF16, layout="NT")):  # fmt: skip
+        assert known.find(other) is None
+    with_c = Problem.dense(4096, 4096, 4096, dtype=BF16, layout="NT", beta=1.0)
+    assert known.find(with_c) == known.find(BIG)
+
+
+def test_a_config_that_the_kernel_no_longer_has_is_passed_over() -> None:
+    stale = table(BIG, 2.0, config={**CONFIG, "unheard_of": 1})
+    assert not any(option.measured for option in decide(BIG, H200, table=stale).options)
+    illegal = table(BIG, 2.0, config={**CONFIG, "stages": 64})
+    assert not any(option.measured for option in decide(BIG, H200, table=illegal).options)
+
+
+def test_the_users_own_tuning_goes_first() -> None:
+    class Database:
+        def load(self, kernel, problem, gpu):
+            if kernel.name != "champion_hopper":
+                return None
+            from rungemm.tune.database import Tuned
+
+            return Tuned(kernel.config_type.from_dict({**CONFIG, "group": 4}), 1.0, 1.2)
+
+    decision = decide(BIG, H200, table=table(BIG, 0.9), database=Database())
+    assert decision.chosen.source == "tuned here" and decision.chosen.config.group == 4
+
+
+def test_unmeasured_a_champion_must_promise_a_gain() -> None:
+    assert decide(BIG, H200, table=Table()).chosen.name == "cublas"
+    ragged = decide(Problem.dense(4097, 4095, 4093, dtype=BF16), H200, table=Table())
+    assert ragged.chosen.name == "champion_hopper" and "model" in ragged.why
+
+
+def test_the_model_knows_what_cublas_was_measured_to_do() -> None:
+    """H200.md's figures, within a factor of 1.5: enough to tell a cliff from a plain."""
+    for shape, dtype, tflops in (
+        ((8192,) * 3, BF16, 664), ((4097, 4095, 4093), BF16, 151), ((333, 777, 555), BF16, 16),
+        ((1024,) * 3, BF16, 225), ((4096,) * 3, FP32, 51), ((1024,) * 3, FP32, 33.7), ((333, 777, 555), FP32, 16),
+        ((4096, 4096, 64), BF16, 138), ((16, 4096, 4096), BF16, 42),
+    ):  # fmt: skip
+        problem = Problem.dense(*shape, dtype=dtype)
+        assert 1 / 1.5 < problem.flops / cublas_seconds(problem, H200) / 1e12 / tflops < 1.5, (shape, dtype)
+
+
+def test_nothing_to_multiply_is_nobodys_kernel() -> None:
+    for problem in (Problem.dense(4, 4, 0), Problem.dense(4, 4, 4, alpha=0.0), Problem.dense(0, 4, 4)):
+        assert decide(problem, H200).chosen.name == ELEMENTWISE
+
+
+def test_what_is_not_fused_is_said() -> None:
+    problem = Problem.dense(64, 32, 16, epilogue=Epilogue("row", "gelu", scale=2.0))
+    decision = decide(problem, H200, table=table(without_epilogue(problem), 3.0, "vectorised",
+                      find_kernel("vectorised").default_config(without_epilogue(problem), H200).to_dict()))  # fmt: skip
+    chosen = decision.chosen
+    assert chosen.name == "vectorised" and chosen.bias_is_c and chosen.after == Epilogue(None, "gelu", False, 2.0)
+    text = "\n".join(describe(decision))
+    assert "gelu + scale 2, by elementwise kernels of torch (not fused)" in text and "bias      read as C" in text
+    gated = decide(Problem.dense(64, 32, 16, epilogue=Epilogue(None, "silu", True)), H200)
+    assert all(o.problem.d.cols == 32 and o.after.gated for o in gated.options if o.is_ours and o.after)
+
+
+def test_explain_takes_shapes_and_names() -> None:
+    decision = explain_dispatch((3, 64, 64, 64), gpu="a100", dtype="fp16", layout="TN")
+    assert decision.problem.batch == 3 and decision.gpu.name == "a100-80"
+    assert any("sm_90" in reason for name, reason in decision.rejected if name == "champion_hopper")
+    lines = describe(decision)
+    assert lines[0].startswith("problem   3x 64x64x64 fp16 TN") and "NVIDIA A100 80GB" in lines[0]
+    with pytest.raises(ValueError, match=r"shape \(3, 4\) is not"):
+        explain_dispatch((3, 4))
+
+
+def raw(us: dict[str, list[float]], cold: bool = True, date: str = "2026-01-01", **changes) -> dict:
+    problem = {"m": 4096, "n": 4096, "k": 4096, "batch": 1, "dtype": "bf16", "out_dtype": "bf16", "precision": "ieee",
+               "layout": "NT", "alpha": 1.0, "beta": 0.0, **changes}  # fmt: skip
+    lanes = {name: {"us": times, "failure": None} for name, times in us.items()}
+    for name in us:
+        if name != "cublas":
+            lanes[name] |= {"kernel": "champion_hopper", "config": CONFIG | {"group": int(name)}}
+    return {"schema": SCHEMA, "version": VERSION, "environment": {"date": date}, "settings": {},
+            "measurements": [{"lanes": lanes, "problem": problem, "cold_l2": {"cold": cold}}]}  # fmt: skip
+
+
+def test_the_shipped_table_comes_from_results(tmp_path: Path, monkeypatch, capsys) -> None:
+    folder = tmp_path / "results" / "h200" / "raw"
+    folder.mkdir(parents=True)
+    (folder / "a.json").write_text(json.dumps(raw({"cublas": [10.0, 11.0], "4": [9.0, 9.9], "8": [8.0, 8.8]})))
+    (folder / "b.json").write_text(json.dumps(raw({"cublas": [10.0], "4": [20.0]}, m=64)))
+    (folder / "c.json").write_text(json.dumps(raw({"cublas": [10.0], "4": [1.0]}, cold=False)))
+    (folder / "d.json").write_text(json.dumps(raw({"cublas": [10.0], "4": [1.0]}, date="2025-01-01")))
+    (folder / "e.json").write_text(json.dumps(raw({"4": [1.0]}, m=128)))
+    monkeypatch.setattr(generate, "TABLES", tmp_path)
+    assert generate.main(["h200", str(tmp_path / "results")]) == 0
+    assert "2 problem classes, ours ahead of cuBLAS in 1" in capsys.readouterr().out
+    made = load_table(tmp_path / "h200.json")
+    assert len(made) == 2
+    entry, shape = made.find(BIG)
+    assert (entry.ratio, entry.config["group"], entry.source, shape) == (1.25, 8, "a.json", (1, 4096, 4096, 4096))
+    assert decide(BIG, H200, table=made).chosen.config.group == 8
+
+
+def test_damaged_tables_and_wrong_arguments_are_one_line(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "x.json"
+    for text in ("{", "{}", '{"format": 99, "entries": []}', '{"format": 1, "entries": [{}]}'):
+        path.write_text(text)
+        with pytest.raises(TableError, match=r"make it again"):
+            load_table(path)
+    assert generate.main([]) == 2 and generate.main(["h300"]) == 2
+    assert "card 'h300' is not in the zoo" in capsys.readouterr().err
+
+
+def test_the_shipped_tables_are_legal() -> None:
+    """Every entry names a rung and a config that its own predicate takes."""
+    for name in ("h200",):
+        shipped = table_of(find_gpu(name))
+        for (dtype, out, precision, layout, aligned, reads_c), shapes in shipped._classes.items():
+            for (batch, m, n, k), entry in shapes.items():
+                from rungemm.dtypes import dtype_named
+
+                problem = Problem.dense(
+                    m, n, k, dtype=dtype_named(dtype), out_dtype=dtype_named(out), layout=layout, batch=batch,
+                    beta=1.0 if reads_c else 0.0, precision=precision,
+                )  # fmt: skip
+                kernel = find_kernel(entry.kernel)
+                config = kernel.config_type.from_dict(entry.config)
+                assert kernel.supports(problem, config, find_gpu(name)) is None
+                assert class_of(problem)[4] == aligned

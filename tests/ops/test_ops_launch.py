@@ -1,0 +1,148 @@
+"""The way to the card without a card: choices, plans, addresses and caches are real, the launch itself is a stand-in.
+
+The stand-in computes what the plan's problem says from bare addresses, so a wrong role, stride, alignment or scalar
+shows. All of the CPU's tests run again this way, with our kernels chosen wherever one takes the problem.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ops_checks import assert_close, normal, poisoned  # noqa: E402
+from test_ops_gemm import *  # noqa: E402,F403
+from test_ops_matmul import *  # noqa: E402,F403
+
+import rungemm  # noqa: E402
+from rungemm.hardware import DEFAULT_GPU  # noqa: E402
+from rungemm.ops import api, dispatch, execute, launch  # noqa: E402
+from rungemm.ops.table import Table  # noqa: E402
+from rungemm.problem import Matrix  # noqa: E402
+
+
+def memory(address: int, matrix: Matrix, batch: int) -> torch.Tensor:
+    """The tensor that a kernel would see at an address."""
+    assert address % matrix.alignment == 0, "aligned worse than the plan was made for"
+    dtype = getattr(torch, matrix.dtype.torch)
+    reach = (matrix.furthest_offset(batch) + 1) * matrix.dtype.bytes
+    flat = torch.frombuffer((ctypes.c_byte * reach).from_address(address), dtype=dtype)
+    strides = (matrix.batch_stride, matrix.row_stride, matrix.col_stride)
+    return torch.as_strided(flat, (batch, matrix.rows, matrix.cols), strides)
+
+
+class Card:
+    """What stands in for a card, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.decisions: list[dispatch.Decision] = []
+        self.launched: list[str] = []
+        self._options: dict[int, dispatch.Option] = {}
+
+    def decide(self, problem, gpu, **_):
+        decision = dispatch.decide(problem, gpu, table=Table(), all_rungs=False)
+        ours = [option for option in decision.options if option.is_ours]
+        if ours:
+            decision = replace(decision, chosen=ours[0])
+            self._options[id(ours[0].plan)] = ours[0]
+        self.decisions.append(decision)
+        return decision
+
+    def prepare(self, plan, device):
+        return SimpleNamespace(run_addresses=lambda addresses: self.run(self._options[id(plan)], addresses))
+
+    def run(self, option, addresses) -> None:
+        p = option.problem
+        arguments = [argument for one in option.plan.launches for _, argument in one.arguments]
+        roles = {argument.role for argument in arguments if hasattr(argument, "role")}
+        spaces = {space.name for space in option.plan.workspaces}
+        assert roles - spaces <= set(addresses), f"the plan reads {roles - spaces - set(addresses)}"
+        self.launched.append(option.name)
+        a, b = (memory(addresses[role], matrix, p.batch).double() for role, matrix in (("A", p.a), ("B", p.b)))
+        value = p.alpha * (a @ b)
+        if p.reads_c:
+            value += p.beta * memory(addresses["C"], p.c, p.batch).double()
+        assert p.epilogue is None, "extend the stand-in with the epilogues that kernels now fuse"
+        memory(addresses["D"], p.d, p.batch).copy_(value)
+
+
+@pytest.fixture(autouse=True)
+def card(monkeypatch):
+    card = Card()
+    rungemm.forget()
+    monkeypatch.setattr(launch, "on_gpu", lambda tensor: True)
+    monkeypatch.setattr(launch, "gpu_of", lambda device: DEFAULT_GPU)
+    monkeypatch.setattr(launch, "decide", card.decide)
+    monkeypatch.setattr(launch, "prepare", card.prepare)
+    monkeypatch.setattr(launch, "driver", lambda: SimpleNamespace(relaxed_capture=contextlib.nullcontext))
+    yield card
+    rungemm.forget()
+
+
+def test_a_warm_call_decides_nothing(card, rng, device) -> None:
+    a, b = normal(rng, 64, 32, device=device), normal(rng, 32, 48, device=device)
+    out = poisoned(64, 48, dtype=torch.float32, device=device)
+    for _ in range(3):
+        rungemm.matmul(a, b, out=out)
+        rungemm.matmul(a, b)
+    assert len(card.decisions) == 1 and card.launched == ["champion_fp32"] * 6
+    assert len(execute.quick_entries) == 1 and len(execute.entries) >= 1
+    rungemm.forget()
+    rungemm.matmul(a, b, out=out)
+    assert len(card.decisions) == 2
+
+
+def test_the_short_way_is_only_for_what_it_knows(card, rng, device, monkeypatch) -> None:
+    """Each of these looks like the warm call but is another question."""
+    a, b = normal(rng, 16, 16, device=device), normal(rng, 16, 16, device=device)
+    out = torch.zeros(16, 16, device=device)
+    rungemm.matmul(a, b, out=out)
+    general = []
+    real = api._general
+    monkeypatch.setattr(api, "_general", lambda *x, **kw: general.append(1) or real(*x, **kw))
+    rungemm.matmul(a, b, out=out)
+    assert not general
+    rungemm.matmul(a, b, out=a)
+    rungemm.matmul(a.mT, b, out=out)
+    rungemm.matmul(a, b, out=out, precision="tf32")
+    rungemm.matmul(a.half(), b.half(), out=out)
+    with torch.no_grad():
+        rungemm.matmul(a.clone().requires_grad_(), b, out=out)
+    assert len(general) == 4
+    with pytest.raises(RuntimeError, match="automatic differentiation"):
+        rungemm.matmul(a.clone().requires_grad_(), b, out=out)
+
+
+def test_torchs_setting_decides_the_precision(card, rng, device) -> None:
+    a, b = normal(rng, 16, 16, device=device), normal(rng, 16, 16, device=device)
+    out = torch.empty(16, 16, device=device)
+    try:
+        for word, kind in (("high", "tf32"), ("highest", "ieee")):
+            torch.set_float32_matmul_precision(word)
+            rungemm.matmul(a, b)
+            rungemm.matmul(a, b, out=out)
+            assert card.decisions[-1].problem.precision == kind
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert card.launched == ["champion_hopper"] * 2 + ["champion_fp32"] * 2
+
+
+def test_an_unfused_bias_goes_in_as_c(card, rng, device) -> None:
+    x, w, bias = normal(rng, 8, 16, device=device), normal(rng, 24, 16, device=device), normal(rng, 24, device=device)
+    assert_close(rungemm.linear(x, w, bias), x.double() @ w.double().mT + bias.double(), 16)
+    chosen = card.decisions[-1].chosen
+    assert chosen.bias_is_c and chosen.after is None and chosen.problem.c.row_stride == 0
+
+
+def test_the_cache_of_choices_does_not_grow_without_end(card, rng, device, monkeypatch) -> None:
+    for module in (execute, launch):
+        monkeypatch.setattr(module, "ENTRIES_KEPT", 4)
+    for m in range(1, 12):
+        a, b = normal(rng, m, 8, device=device), normal(rng, 8, 4, device=device)
+        assert_close(rungemm.matmul(a, b, out=torch.empty(m, 4, device=device)), a.double() @ b.double(), 8)
+    assert max(len(execute.entries), len(execute.quick_entries), len(launch._by_problem)) <= 4
