@@ -65,6 +65,8 @@ def as_array(value: Any, element: ElementType) -> Any:
     if isinstance(value, Tile):
         return value.data if value.element is element else numeric.cast(value.data, element.numpy)
     if is_scalar(value):
+        if value.type_ is element and element.bits >= 32:
+            return element.numpy.type(value)
         return numeric.cast(np.asarray(value, dtype=value.type_.numpy), element.numpy)
     if element.kind == INT:
         info = np.iinfo(element.numpy)

@@ -15,8 +15,9 @@ import numpy as np
 
 from . import numeric
 from .alignment import power_of_two
+from .context import MACHINE
 from .faults import fault_at
-from .types import BF16, F16, F32, F64, FLOAT, I1, INT, TYPES, ElementType, element_type, literal, promote, weak
+from .types import BF16, F16, F32, F64, FLOAT, I1, I32, INT, TYPES, ElementType, element_type, literal, promote, weak
 
 __all__ = ["Constant", "FloatScalar", "IntScalar", "is_constant", "is_scalar", "make_scalar", "scalar_type"]
 
@@ -67,13 +68,19 @@ def _int_op(name: str, function: Callable[[int, int], int]) -> None:
 
 def _combine(name: str, function: Callable[[int, int], int], a: int, b: int) -> IntScalar:
     ta, tb = getattr(a, "type_", None), getattr(b, "type_", None)
-    if ta is None:
+    if (ta is I32 or tb is I32) and (ta is tb or type(a) is int or type(b) is int):  # nearly always
+        t = I32
+    elif ta is None:
         t = weak(a, tb)  # type: ignore[arg-type]
     elif tb is None:
         t = weak(b, ta)
     else:
         t = ta if ta is tb else promote(ta, tb)
-    result = _INTS[t](t_wrap(function(int(a), int(b)), t))
+    value = function(int(a), int(b))
+    low, high = _RANGES[t]
+    result = _INTS[t](value if low <= value <= high else t_wrap(value, t))
+    if MACHINE.observer is None:
+        return result
     if name in ("add", "sub"):
         d = min(divisor(a), divisor(b))
     elif name == "mul":
@@ -145,6 +152,9 @@ class IntScalar(int, ScalarMethods):
 _INTS: dict[ElementType, type[IntScalar]] = {
     t: type(f"Int_{t.name}", (IntScalar,), {"type_": t}) for t in TYPES.values() if t.kind <= INT
 }
+
+
+_RANGES = {t: (0, 1) if t is I1 else (int(np.iinfo(t.numpy).min), int(np.iinfo(t.numpy).max)) for t in _INTS}
 
 
 def _c_div(a: int, b: int) -> int:
