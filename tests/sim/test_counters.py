@@ -16,6 +16,7 @@ from rungemm.dtypes import FP32, INT32
 from rungemm.hardware import find_gpu
 from rungemm.kernels.plan import Launch, LaunchPlan, Pointer, Workspace
 from rungemm.kernels.registry import find_kernel
+from rungemm.ladder.pose import Posed, Task, pose
 from rungemm.problem import Problem
 from rungemm.sim import run, simulate
 from rungemm.sim.counter_names import COUNTERS, ncu_metrics
@@ -153,6 +154,38 @@ def test_totals_are_the_sum_of_the_lines() -> None:
     for counts in found.per_line().values():
         summed.update(counts)
     assert {name: summed[name] for name in COUNTERS} == found.totals()
+
+
+def test_tma_and_wgmma_by_hand() -> None:
+    m, n, k = 256, 512, 192
+    posed = pose(find_kernel("tma_pipeline"), Task.random(m, n, k, seed=1), GPU)
+    assert isinstance(posed, Posed)
+    size, tile = posed.problem.a.dtype.bytes, posed.config
+    report = simulate(posed.plan, Task.random(m, n, k, seed=1).operands(posed.problem.a.dtype))
+    totals = report.counters
+    assert totals["tensor_macs"] == m * n * k
+    (kind,) = (name for name in report.observer.instruction_totals() if name.startswith("wgmma"))
+    rows, columns, depth = 64, int(kind.split("n")[1].split("k")[0]), 32 // size
+    assert kind.startswith(f"wgmma.m{rows}n{columns}k{depth}.")
+    assert totals["wgmma_instructions"] == m // rows * (n // columns) * (k // depth)
+    blocks = m // tile.tile_m * (n // tile.tile_n)
+    assert totals["tma_load_bytes"] == blocks * (tile.tile_m + tile.tile_n) * k * size
+    assert totals["l2_read_bytes"] == totals["tma_load_bytes"]
+    assert totals["fmas"] == totals["global_load_requests"] == 0
+
+
+def test_tma_counts_what_lies_outside_as_moved_but_not_as_read_from_l2() -> None:
+    m, n, k = 100, 200, 40
+    task = Task.random(m, n, k, seed=1)
+    posed = pose(find_kernel("tma_pipeline"), task, GPU)
+    assert isinstance(posed, Posed)
+    totals = simulate(posed.plan, task.operands(posed.problem.a.dtype)).counters
+    arguments = dict(posed.plan.launches[0].arguments)
+    rows, columns = arguments["M"].value, arguments["N"].value  # the kernel may compute the transposed product
+    down, across = -(-rows // posed.config.tile_m), -(-columns // posed.config.tile_n)
+    assert {rows, columns} == {m, n}
+    assert totals["l2_read_bytes"] == (rows * across + columns * down) * k * posed.problem.a.dtype.bytes
+    assert totals["tma_load_bytes"] > totals["l2_read_bytes"]
 
 
 @jit
