@@ -19,14 +19,14 @@ def test_explain_puts_the_costs_on_the_lines_that_cause_them(rungemm):
     assert found["record"]["correct"] is True and found["below"]["name"] == "coalesced"
     by_text = {
         words: next(line for line in lines if words in line["text"])
-        for words in ("gl.fma", "a_tile.store", "store_tile(")
+        for words in ("gl.fma", "load_tile(a", "a_tile.store", "store_tile(")
     }
     assert by_text["gl.fma"]["counts"]["fmas"] == 64**3
     # Every element of A is loaded once by each of the two columns of blocks; rows of 32 floats are 4 sectors.
-    copy = by_text["a_tile.store"]["counts"]
-    assert copy["global_load_elements"] == 2 * 64 * 64
-    assert copy["global_load_sectors"] == 2 * 64 * 64 * 4 // 32
-    assert copy["shared_store_elements"] == copy["global_load_elements"]
+    loads, stores = by_text["load_tile(a"]["counts"], by_text["a_tile.store"]["counts"]
+    assert loads["global_load_elements"] == 2 * 64 * 64
+    assert loads["global_load_sectors"] == 2 * 64 * 64 * 4 // 32
+    assert stores["shared_store_elements"] == loads["global_load_elements"]
     # C goes out once, although the store itself stands in a helper.
     assert by_text["store_tile("]["counts"]["global_store_elements"] == 64 * 64
     totals = {name: sum(line["counts"].get(name, 0) for line in lines) for name in ("fmas", "global_load_requests")}
