@@ -13,7 +13,16 @@ import numpy as np
 from .faults import fault_at
 from .types import ElementType, of_numpy
 
-__all__ = ["AddressSpace", "Buffer"]
+__all__ = ["AddressSpace", "Buffer", "strided"]
+
+
+def strided(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], writable: bool) -> np.ndarray:
+    """Memory from an array's first element on, with other extents and strides in bytes.
+
+    Through unsigned integers, because NumPy's own function does not know ml_dtypes' types.
+    """
+    plain = array.view(f"u{array.dtype.itemsize}")
+    return np.lib.stride_tricks.as_strided(plain, shape, strides, writeable=writable).view(array.dtype)
 
 
 class AddressSpace:
@@ -72,7 +81,7 @@ class Buffer:
             self.flat = np.zeros(0, array.dtype)
         else:
             start = array[tuple(slice(None, None, -1) if s < 0 else slice(None) for s in steps)]
-            self.flat = np.lib.stride_tricks.as_strided(start, (span,), (size,), writeable=writable)
+            self.flat = strided(start, (span,), (size,), writable)
         self.owned: np.ndarray | None = None
         if not empty and span != array.size:
             self.owned = np.zeros(span, bool)

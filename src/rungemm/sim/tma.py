@@ -11,7 +11,7 @@ from . import numeric
 from .context import MACHINE, emit
 from .faults import SOURCES, fault_at
 from .global_memory import read
-from .memory import Buffer
+from .memory import Buffer, strided
 from .program import Flight
 from .shared import View
 from .synchronisation import barrier_of, shared_view
@@ -86,7 +86,7 @@ class TensorDescriptor:
         size = self.element.bytes
         start = self.buffer.flat[0 if 0 in self.shape else self.first :]
         steps = tuple(s * size for s in self.strides)
-        self.array = np.lib.stride_tricks.as_strided(start, self.shape, steps, writeable=self.buffer.writable)
+        self.array = strided(start, self.shape, steps, self.buffer.writable)
 
     @property
     def dtype(self) -> Any:
