@@ -404,7 +404,7 @@ def mma_operand_overwritten(x, y, n, FIXED: constexpr):
     acc = warpgroup_mma(a, b, acc, is_async=True)
     if FIXED:
         acc = warpgroup_mma_wait(0, deps=(acc,))
-    a.store(value)  # fault
+    a.store(value * 2.0)  # fault
     acc = warpgroup_mma_wait(0, deps=(acc,))
     gl.store(y + rows * 64 + cols, acc.to(gl.float16))
 

@@ -340,9 +340,11 @@ class View:
             self.allocation.fenced.ravel()[self.allocation.flat_index(self.data)] = data
 
     def seen_by_proxy(self) -> np.ndarray:
-        """The elements as TMA and wgmma see them: in a physical run, without generic writes that no fence followed."""
+        """The elements as TMA and wgmma see them: in a physical run, ordinary writes that no fence followed may be there
+        or not."""
         whole = self.allocation
-        if not MACHINE.physical:
+        dice = MACHINE.running.random
+        if not MACHINE.physical or (dice is not None and dice.random() < 0.5):
             return self.data
         if whole.fenced is None:
             return np.full(self.shape, np.nan if whole.element.kind == FLOAT else 0x5A).astype(whole.element.numpy)
