@@ -25,6 +25,7 @@ __all__ = [
     "Library",
     "Ours",
     "TorchCompile",
+    "TorchLt",
     "TorchMatmul",
     "UserCallable",
     "champion_for",
@@ -168,6 +169,28 @@ class TorchMatmul(Contender):
 
 
 @dataclass
+class TorchLt(TorchMatmul):
+    """torch with cuBLASLt asked for by name: its heuristics are not always those that torch.matmul gets."""
+
+    name: str = "cublaslt"
+
+    def bind(self, problem: Problem, operands: Operands) -> Call:
+        import torch
+
+        call, prefer = super().bind(problem, operands), torch.backends.cuda.preferred_blas_library
+
+        def preferring() -> None:
+            before = prefer()
+            prefer("cublaslt")
+            try:
+                call()
+            finally:
+                prefer(before)
+
+        return preferring
+
+
+@dataclass
 class TorchCompile(Contender):
     """torch.compile in mode "max-autotune-no-cudagraphs" (the mode's own graphs would copy the operands)."""
 
@@ -279,8 +302,8 @@ def champion_for(problem: Problem, gpu: Gpu) -> Kernel[Any]:
 def contender_named(
     text: str, gpu: Gpu, problem: Problem | None = None, config_for: ConfigFor | None = None
 ) -> Contender:
-    """A contender by what the user typed: "cublas" (or "torch"), "torch-compile", "library", "champion", a rung,
-    "rung@key=value,key=value", or "module:function".
+    """A contender by what the user typed: "cublas" (or "torch"), "cublaslt", "torch-compile", "tl-dot", "library",
+    "champion", a rung, "rung@key=value,key=value", or "module:function".
 
     "champion" is a different kernel for different problems, so it needs one.
 
@@ -292,6 +315,12 @@ def contender_named(
         return TorchMatmul()
     if key in ("torch-compile", "torch.compile"):
         return TorchCompile()
+    if key == "cublaslt":
+        return TorchLt()
+    if key == "tl-dot":
+        from .tl_dot import TlDot  # here, so that only who asks for it loads Triton's own language
+
+        return TlDot()
     if key == "library":
         return Library()
     if key == "champion" and problem is not None:
@@ -304,7 +333,7 @@ def contender_named(
     try:
         kernel = find_kernel(name)
     except ValueError as error:
-        others = "cublas, torch-compile, library, champion or module:function"
+        others = "cublas, cublaslt, torch-compile, tl-dot, library, champion or module:function"
         raise InputError(f"contender {key!r}: {error}; or {others}") from error
     if not settings:
         return Ours(kernel, gpu, config_for=config_for)

@@ -32,7 +32,8 @@ def bench(
         list[str] | None,
         typer.Option(
             "--contender", "-c", metavar="NAME",
-            help="champion, library, a rung, rung@key=value,..., torch-compile, module:function. [default: champion]",
+            help="champion, library, cublaslt, torch-compile, tl-dot, a rung, rung@key=value,..., module:function. "
+            "[default: champion]",
         ),
     ] = None,
     reference: Annotated[str, typer.Option("--reference", metavar="NAME", help="Whom to compare with.")] = "cublas",
