@@ -13,6 +13,9 @@ class FakeClock:
     def __init__(self) -> None:
         self.time = 0.0
 
+    def lead_in(self) -> None:
+        return None
+
     def mark(self) -> float:
         return self.time
 

@@ -95,3 +95,22 @@ def test_warm_up_waits_until_the_time_settles(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(("seconds", "launches"), [(1.0, 1), (0.005, 1), (0.001, 5), (1e-9, 1000), (0.0, 1000)])
 def test_launches_a_round(seconds: float, launches: int) -> None:
     assert launches_for(seconds) == launches
+
+
+def test_a_round_leads_in_before_its_first_mark(rng: np.random.Generator) -> None:
+    events: list[str] = []
+
+    class Watched(FakeClock):
+        def lead_in(self) -> None:
+            events.append("lead in")
+
+        def mark(self) -> float:
+            events.append("mark")
+            return super().mark()
+
+        def synchronize(self) -> None:
+            events.append("wait")
+
+    clock = Watched()
+    time_interleaved({n: Entry(clock.kernel(1.0, rng)) for n in "ab"}, clock, rotation(), rule=StopRule(2, 2, 1e9))
+    assert events == ["lead in", *["mark"] * 4, "wait"] * 2

@@ -121,6 +121,9 @@ def test_the_impossible_is_an_error() -> None:
         def __init__(self) -> None:
             self.inner = HostDevice().clock
 
+        def lead_in(self) -> None:
+            return None
+
         def mark(self) -> Any:
             return self.inner.mark()
 

@@ -15,6 +15,9 @@ class Clock:
         self.time, self.rng, self.noise = 0.0, rng, noise
         self.launched: dict[str, int] = {}
 
+    def lead_in(self) -> None:
+        return None
+
     def mark(self) -> float:
         return self.time
 

@@ -28,6 +28,9 @@ class Clock:
 
     time = 0.0
 
+    def lead_in(self) -> None:
+        return None
+
     def mark(self) -> float:
         return self.time
 

@@ -49,6 +49,9 @@ class CudaDevice:
 class HostClock:
     """The host's clock: work on the CPU is done when the call returns."""
 
+    def lead_in(self) -> None:
+        return None
+
     def mark(self) -> float:
         return time.perf_counter()
 

@@ -23,6 +23,12 @@ __all__ = ["Clock", "Entry", "Rounds", "StopRule", "launches_for", "time_interle
 class Clock(Protocol):
     """A stream's clock: marks are queued in order with the launches and read after :meth:`synchronize`."""
 
+    def lead_in(self) -> None:
+        """Queue something short and untimed, so that the device is busy while the host queues what follows.
+
+        Without it the first sample after a wait would begin on an idle device and include the host's launch.
+        """
+
     def mark(self) -> Any:
         """Queue a time stamp."""
 
@@ -118,6 +124,7 @@ def warm_up(
     """
     start, before, calm, rounds = now(), None, 0, 0
     while calm < 2 and (rounds == 0 or now() - start < budget_s):
+        clock.lead_in()
         first = clock.mark()
         for entry in entries.values():
             entry.run(rotation)
@@ -161,6 +168,7 @@ def time_interleaved(
     while True:
         order = [str(name) for name in rng.permutation(list(entries))]
         marks = []
+        clock.lead_in()
         for name in order:
             first = clock.mark()
             launches = entries[name].run(rotation)

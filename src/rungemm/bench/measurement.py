@@ -51,7 +51,7 @@ class Settings:
     graphs: bool = True
     host_time: bool = True
     warm_up_s: float = 2.0
-    sample_s: float = 0.005
+    sample_s: float = 0.01
     seed: int | None = None
 
 
@@ -229,6 +229,7 @@ def _estimate(calls: list[Callable[[], None]], clock: Clock) -> float:
     clock.synchronize()
     best = float("inf")
     for _ in range(2):
+        clock.lead_in()
         marks = [clock.mark()]
         repeats = 3
         for index in range(repeats):
