@@ -26,7 +26,8 @@ def thread_tile_2d_kernel(
         [THREAD_M, THREAD_N], [LANES_M, LANES_N], [NUM_WARPS // WARPS_N, WARPS_N], [1, 0]
     )
     A_LAYOUT: constexpr = gl.BlockedLayout([1, 1], [32 // TILE_K, TILE_K], [NUM_WARPS, 1], [1, 0])
-    B_LAYOUT: constexpr = gl.BlockedLayout([1, 1], [1, 32], [1, NUM_WARPS], [1, 0])
+    B_WARPS_N: constexpr = min(TILE_N // 32, NUM_WARPS)
+    B_LAYOUT: constexpr = gl.BlockedLayout([1, 1], [1, 32], [NUM_WARPS // B_WARPS_N, B_WARPS_N], [1, 0])
     SHARED: constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     tile_m, tile_n = tile_of_program(M, N, TILE_M, TILE_N, GROUP_M)
     a_rows = (tile_m * TILE_M + gl.arange(0, TILE_M, gl.SliceLayout(1, A_LAYOUT)))[:, None]
