@@ -15,7 +15,7 @@ import json
 import linecache
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,8 @@ CHECKED = (("late", 0), ("eager", 0), ("random", 1), ("random", 2))
 PHYSICAL = (("late", 0), ("eager", 0), ("random", 11), ("random", 12), ("random", 13))
 """Schedules under which a physical run may go wrong."""
 
-SHAPES = {"cuda_core": (130, 140, 90), "tensor_core": (140, 130, 300), "hopper": (200, 136, 840)}
-"""By family: ragged, two tiles or more, and enough of K for rings of stages to go round."""
+SHAPES = {"cuda_core": (130, 140, 90), "tensor_core": (140, 130, 300), "hopper": (300, 392, 840)}
+"""By family: ragged, and enough tiles and K for persistent programs and rings of stages to go round."""
 
 Place = tuple[str, int, str]
 
@@ -194,7 +194,8 @@ def _relative(file: str) -> str:
 
 def score_kernel(kernel: Kernel[Any], shape: tuple[int, int, int]) -> Score | None:
     """The score of one of our kernels with its default config; ``None`` if it has nothing but barriers to remove."""
-    gpu = find_gpu("h200")
+    # Two SMs, so that a persistent program has more than one tile.
+    gpu = replace(find_gpu("h200"), sms=2)
     rng = np.random.default_rng(0)
     dtype = kernel.dtypes[0]
     m, n, k = shape

@@ -340,8 +340,7 @@ class View:
             self.allocation.fenced.ravel()[self.allocation.flat_index(self.data)] = data
 
     def seen_by_proxy(self) -> np.ndarray:
-        """The elements as TMA and wgmma see them: in a physical run, ordinary writes that no fence followed may be there
-        or not."""
+        """The elements as TMA and wgmma see them. In a physical run, ordinary writes without a fence may be missing."""
         whole = self.allocation
         dice = MACHINE.running.random
         if not MACHINE.physical or (dice is not None and dice.random() < 0.5):
