@@ -7,7 +7,7 @@ copied into an aligned workspace (:mod:`.prepare`); D that TMA cannot write is s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...dtypes import BF16, FP16, FP32, INT32
@@ -16,12 +16,18 @@ from ...problem import Problem
 from ..base import Kernel
 from ..common import cdiv
 from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
+from .candidates import shapes
 from .champion_kernel import champion_hopper_kernel
+from .estimate import Work, seconds
+from .prepare import copy_launches, copy_seconds
 from .rung import RungConfig, rejects_parts, rejects_problem, rejects_tile, staging_constants
 from .scale import scale_launch
 from .setup import Setup, set_up
 
 __all__ = ["ChampionHopper", "HopperConfig"]
+
+TENSOR_MHZ = 1830
+"""The clock at which the datasheet's tensor-core peaks hold (see :mod:`rungemm.hardware`)."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class HopperConfig(RungConfig):
         buffers: such parts in shared memory, by turns.
         swap: B takes wgmma's M and A its N.
         stream: the tiles beyond the last full wave are shared by all programs, along K.
-        programs: programs in the grid; 0 for one per SM, or one per tile if those are fewer and nothing is shared.
+        programs: programs in the grid; 0 for one per SM. Never more than tiles, or than K steps where they are shared.
         promote: K steps that the tensor cores add up before a rounded fp32 addition; 0 for all.
     """
 
@@ -86,7 +92,9 @@ class ChampionHopper(Kernel[HopperConfig]):
         if accumulators > 192:
             return f"{accumulators} accumulator registers a thread: 192 at most leave room for the rest"
         tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k) * 3
-        if tiles > INT32_MAX // 2 or gpu.sms * steps > INT32_MAX:
+        if config.programs < 0 or config.programs > 64 * gpu.sms:
+            return f"programs is {config.programs}: from 0 (one per SM) to {64 * gpu.sms}"
+        if tiles > INT32_MAX // 2 or max(config.programs, gpu.sms) * steps > INT32_MAX:
             return f"{tiles} tiles of {steps} steps: beyond this kernel's 32-bit counters"
         shared = self.shared_bytes(problem, config)
         if shared > gpu.shared_per_block:
@@ -104,14 +112,87 @@ class ChampionHopper(Kernel[HopperConfig]):
         return cdiv(m, config.tile_m) * cdiv(n, config.tile_n)
 
     def programs(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> int:
-        """Programs in the grid: all run at once, for a program may wait for nobody but counts on everybody."""
-        programs = min(config.programs or gpu.sms, gpu.sms)
+        """Programs in the grid. None waits for another, so they need not all run at once."""
+        programs = config.programs or gpu.sms
         tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k)
-        return min(programs, tiles * steps if config.stream else tiles)
+        return max(1, min(programs, tiles * steps if config.stream else tiles))
+
+    def resident(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> int:
+        """Programs that run at once on the whole card: as many on an SM as its shared memory and registers hold."""
+        by_shared = gpu.shared_per_sm // (self.shared_bytes(problem, config) + gpu.shared_reserved)
+        # The multipliers may take 240 registers a thread; the loader's warps are few.
+        threads = 32 * config.num_warps * config.owners + 128
+        by_registers = gpu.registers_per_sm // (threads * 168)
+        return gpu.sms * max(1, min(by_shared, by_registers))
+
+    def estimate(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> float:
+        """Seconds that a supported config should take; see :mod:`.estimate`."""
+        setup = set_up(problem, config.swap)
+        dtype = problem.a.dtype
+        peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
+        return seconds(
+            Work(
+                config.tile_m, config.tile_n, config.tile_k, self.tiles(problem, config),
+                cdiv(setup.problem.k, config.tile_k), self.programs(problem, config, gpu),
+                self.resident(problem, config, gpu), gpu.sms, dtype.bytes, problem.d.dtype.bytes,
+                peak / gpu.sms / (1e6 * TENSOR_MHZ), problem.minimum_bytes, 1e9 * gpu.dram_gbs,
+                copy_seconds(setup.copies, gpu), config.stream, config.schedule == "turns", setup.a_in_registers,
+                config.promote,
+            )
+        )  # fmt: skip
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[HopperConfig]:
-        wide = 128 // problem.a.dtype.bytes
-        yield HopperConfig(tile_k=wide, part_n=128 // problem.d.dtype.bytes)
+        """Every candidate that is supported, by rising estimate."""
+        legal = {c: None for c in self.candidates(problem, gpu) if self.supports(problem, c, gpu) is None}
+        if not legal:  # the problem is what is wrong: any config will show why
+            yield HopperConfig()
+            return
+        cost = {config: self.estimate(problem, config, gpu) for config in legal}
+        yield from sorted(legal, key=cost.__getitem__)
+
+    def candidates(self, problem: Problem, gpu: Gpu) -> Iterator[HopperConfig]:
+        """The grid of :func:`.candidates.shapes`, both ways round, shared along K or not; all that fits the problem."""
+        element = problem.a.dtype.bytes
+        large = max(problem.m, problem.n) > 2048
+        for shape in shapes():
+            for swap in (False, True):
+                m, n = (problem.n, problem.m) if swap else (problem.m, problem.n)
+                # A tile twice as large as the matrix multiplies zeros.
+                if (shape.tile_m > 64 and shape.tile_m >= 2 * m) or (shape.tile_n > 16 and shape.tile_n >= 2 * n):
+                    continue
+                if swap and min(problem.m, problem.n) > 512 and problem.a.dtype != FP32:
+                    continue
+                base = HopperConfig(
+                    tile_m=shape.tile_m, tile_n=shape.tile_n, tile_k=shape.k_bytes // element,
+                    num_warps=shape.num_warps, schedule=shape.schedule, swap=swap,
+                    part_n=min(128 // problem.d.dtype.bytes, shape.tile_n), buffers=1,
+                )  # fmt: skip
+                for promote in (4, 8, 0) if problem.precision == "tf32x3" else (0,):
+                    config = replace(base, promote=promote)
+                    deep = replace(config, stages=self.most_stages(problem, config, gpu))
+                    yield from self.divided(problem, deep, gpu)
+                    if large and deep.tile_m * deep.tile_n >= 128 * 128:
+                        yield from self.divided(problem, replace(deep, group=16), gpu)
+
+    def divided(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> Iterator[HopperConfig]:
+        """The ways to share out a tile: whole tiles, one program an SM or more; or along K too."""
+        tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k)
+        yield config
+        if gpu.sms < tiles <= 4 * gpu.sms and config.tile_m * config.tile_n <= 128 * 64:
+            # Small tiles: several programs an SM hide each other's waits, each with a smaller ring.
+            half = replace(config, stages=self.most_stages(problem, config, gpu, gpu.shared_per_sm // 2 - 1024))
+            yield replace(half, programs=tiles)
+        if tiles % gpu.sms and steps > 1:
+            yield replace(config, stream=True)
+            splits = gpu.sms // tiles
+            if splits > 1:
+                yield replace(config, stream=True, programs=splits * tiles)
+
+    def most_stages(self, problem: Problem, config: HopperConfig, gpu: Gpu, limit: int | None = None) -> int:
+        """As deep a ring as shared memory holds, up to 16 stages."""
+        one = self.shared_bytes(problem, replace(config, stages=1))
+        stage = self.shared_bytes(problem, replace(config, stages=2)) - one
+        return max(1, min(16, ((limit or gpu.shared_per_block) - one) // stage + 1))
 
     def build(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> LaunchPlan:
         if problem.effective_k == 0:
@@ -131,7 +212,7 @@ class ChampionHopper(Kernel[HopperConfig]):
                 Workspace("partials", FP32, parts),
                 Workspace("counters", INT32, counters, zeroed=True, restored=True),
             )
-        return LaunchPlan(self.name, (*(copy.launch() for copy in setup.copies), launch), workspaces)
+        return LaunchPlan(self.name, (*copy_launches(setup.copies), launch), workspaces)
 
     def arguments(
         self, setup: Setup, config: HopperConfig, stream: bool

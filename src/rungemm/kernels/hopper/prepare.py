@@ -6,18 +6,18 @@ takes 16 us, where the product takes 200 us; the cost model of :func:`copy_secon
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...compat import constexpr, gl, jit
-from ...dtypes import DType
 from ...hardware import Gpu
 from ...problem import Matrix
 from ..common import cdiv
-from ..plan import INT32_MAX, Launch, Pointer, Scalar, Workspace
+from ..plan import INT32_MAX, Argument, Launch, Pointer, Scalar, Workspace
 from .operands import Operand, transposed
 
-__all__ = ["Copy", "copy_seconds"]
+__all__ = ["Copy", "copy_launches", "copy_seconds"]
 
 TILE_ROWS = 64
 TILE_COLS = 64
@@ -32,12 +32,12 @@ def truncate_to_tf32(x):
 
 
 @jit
-def copy_kernel(
-    source, target, rows, cols, padded, source_row, source_col, pitch,
+def copy_tile(
+    program, source, target, rows, cols, padded, source_row, source_col, pitch,
     TILE_ROWS: constexpr, TILE_COLS: constexpr, NUM_WARPS: constexpr,
     DOWN: constexpr, READ_VECTOR: constexpr, WRITE_VECTOR: constexpr, ORDER: constexpr,
 ):  # fmt: skip
-    """``target`` (row-major, ``pitch``) = ``source``, zero from column ``cols`` up to ``padded``.
+    """One tile of ``target`` (row-major, ``pitch``) = ``source``, zero from column ``cols`` up to ``padded``.
 
     DOWN: neighbours of the source lie along its columns, so it is read that way and turned in shared memory.
     ORDER 0 copies. Otherwise each element x becomes three, ``padded`` columns apart, for the product of two such
@@ -52,8 +52,8 @@ def copy_kernel(
     ACROSS: constexpr = TILE_COLS // WRITE_VECTOR
     WRITE: constexpr = gl.BlockedLayout([1, WRITE_VECTOR], [32 // ACROSS, ACROSS], [NUM_WARPS, 1], [1, 0])
     tiles_across = gl.cdiv(padded, TILE_COLS)
-    row = (gl.program_id(0) // tiles_across).to(gl.int64) * TILE_ROWS
-    col = gl.program_id(0) % tiles_across * TILE_COLS
+    row = (program // tiles_across).to(gl.int64) * TILE_ROWS
+    col = program % tiles_across * TILE_COLS
     from_rows = (row + gl.arange(0, TILE_ROWS, gl.SliceLayout(1, READ)))[:, None]
     from_cols = (col + gl.arange(0, TILE_COLS, gl.SliceLayout(0, READ)))[None, :]
     inside = (from_rows < rows) & (from_cols < cols)
@@ -73,6 +73,41 @@ def copy_kernel(
         gl.store(pointers, high, mask=wanted)
         gl.store(pointers + padded, finite_high if ORDER == 1 else rest, mask=wanted)
         gl.store(pointers + 2 * padded, rest if ORDER == 1 else finite_high, mask=wanted)
+
+
+@jit
+def copy_kernel(
+    source, target, rows, cols, padded, source_row, source_col, pitch,
+    TILE_ROWS: constexpr, TILE_COLS: constexpr, NUM_WARPS: constexpr,
+    DOWN: constexpr, READ_VECTOR: constexpr, WRITE_VECTOR: constexpr, ORDER: constexpr,
+):  # fmt: skip
+    """One operand."""
+    copy_tile(
+        gl.program_id(0), source, target, rows, cols, padded, source_row, source_col, pitch,
+        TILE_ROWS, TILE_COLS, NUM_WARPS, DOWN, READ_VECTOR, WRITE_VECTOR, ORDER,
+    )  # fmt: skip
+
+
+@jit
+def copy_two_kernel(
+    source, target, rows, cols, padded, source_row, source_col, pitch,
+    source2, target2, rows2, cols2, padded2, source_row2, source_col2, pitch2, first_tiles,
+    TILE_ROWS: constexpr, TILE_COLS: constexpr, NUM_WARPS: constexpr,
+    DOWN: constexpr, READ_VECTOR: constexpr, WRITE_VECTOR: constexpr, ORDER: constexpr,
+    DOWN2: constexpr, READ_VECTOR2: constexpr, WRITE_VECTOR2: constexpr, ORDER2: constexpr,
+):  # fmt: skip
+    """Both operands in one launch: of a small product, a second launch would be a fifth of the time."""
+    program = gl.program_id(0)
+    if program < first_tiles:
+        copy_tile(
+            program, source, target, rows, cols, padded, source_row, source_col, pitch,
+            TILE_ROWS, TILE_COLS, NUM_WARPS, DOWN, READ_VECTOR, WRITE_VECTOR, ORDER,
+        )  # fmt: skip
+    else:
+        copy_tile(
+            program - first_tiles, source2, target2, rows2, cols2, padded2, source_row2, source_col2, pitch2,
+            TILE_ROWS, TILE_COLS, NUM_WARPS, DOWN2, READ_VECTOR2, WRITE_VECTOR2, ORDER2,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -119,39 +154,59 @@ class Copy:
         )
         return Operand(self.name, transposed(copied) if self.columns else copied, self.columns)
 
-    def launch(self) -> Launch:
+    @property
+    def tiles(self) -> int:
+        return cdiv(self.source.rows, TILE_ROWS) * cdiv(self.padded, TILE_COLS)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        """:func:`copy_tile`'s, from ``source`` to ``pitch``."""
         source = self.source
-        dtype: DType = source.dtype
+        wide = source.furthest_offset() > INT32_MAX or source.rows * self.pitch > INT32_MAX
+        return (
+            Pointer(self.role, source.dtype, source.alignment),
+            Pointer(self.name, source.dtype),
+            Scalar.index(source.rows),
+            Scalar.index(source.cols),
+            Scalar.index(self.padded),
+            Scalar.index(source.row_stride, wide),
+            Scalar.index(source.col_stride, wide),
+            Scalar.index(self.pitch, wide),
+        )
+
+    def constants(self) -> tuple[Any, ...]:
+        """:func:`copy_tile`'s, from DOWN to ORDER."""
+        source = self.source
         down = abs(source.row_stride) < abs(source.col_stride)
         stride = source.col_stride if down else source.row_stride
-        vector = 16 // dtype.bytes
+        vector = 16 // source.dtype.bytes
         aligned = source.alignment >= 16 and stride % vector == 0 and 1 in (source.row_stride, source.col_stride)
-        wide = source.furthest_offset() > INT32_MAX or source.rows * self.pitch > INT32_MAX
-        arguments = (
-            ("source", Pointer(self.role, dtype, source.alignment)),
-            ("target", Pointer(self.name, dtype)),
-            ("rows", Scalar.index(source.rows)),
-            ("cols", Scalar.index(source.cols)),
-            ("padded", Scalar.index(self.padded)),
-            ("source_row", Scalar.index(source.row_stride, wide)),
-            ("source_col", Scalar.index(source.col_stride, wide)),
-            ("pitch", Scalar.index(self.pitch, wide)),
-        )
-        constants: tuple[tuple[str, Any], ...] = (
-            ("TILE_ROWS", TILE_ROWS),
-            ("TILE_COLS", TILE_COLS),
-            ("NUM_WARPS", NUM_WARPS),
-            ("DOWN", down),
-            ("READ_VECTOR", vector if aligned else 1),
-            ("WRITE_VECTOR", vector),
-            ("ORDER", self.order),
-        )
-        tiles = cdiv(source.rows, TILE_ROWS) * cdiv(self.padded, TILE_COLS)
-        return Launch(copy_kernel, (tiles, 1, 1), arguments, constants, NUM_WARPS)
+        return (down, vector if aligned else 1, vector, self.order)
 
 
-def copy_seconds(copy: Copy, gpu: Gpu) -> float:
-    """What a copy costs: its bytes at nine tenths of the card's bandwidth, and two microseconds to launch."""
-    source = copy.source
-    moved = source.rows * (source.cols + copy.pitch) * source.dtype.bytes
-    return 2e-6 + moved / (0.9e9 * gpu.dram_gbs)
+ARGUMENTS = ("source", "target", "rows", "cols", "padded", "source_row", "source_col", "pitch")
+CONSTANTS = ("DOWN", "READ_VECTOR", "WRITE_VECTOR", "ORDER")
+
+
+def copy_launches(copies: Sequence[Copy]) -> tuple[Launch, ...]:
+    """The launch that makes these copies: none, one or two of them."""
+    if not copies:
+        return ()
+    arguments: list[tuple[str, Argument]] = []
+    constants: list[tuple[str, Any]] = [("TILE_ROWS", TILE_ROWS), ("TILE_COLS", TILE_COLS), ("NUM_WARPS", NUM_WARPS)]
+    for copy, suffix in zip(copies, ("", "2"), strict=False):
+        arguments += [(name + suffix, value) for name, value in zip(ARGUMENTS, copy.arguments(), strict=True)]
+        constants += [(name + suffix, value) for name, value in zip(CONSTANTS, copy.constants(), strict=True)]
+    function = copy_kernel
+    if len(copies) == 2:
+        arguments.append(("first_tiles", Scalar.index(copies[0].tiles)))
+        function = copy_two_kernel
+    tiles = sum(copy.tiles for copy in copies)
+    return (Launch(function, (tiles, 1, 1), tuple(arguments), tuple(constants), NUM_WARPS),)
+
+
+def copy_seconds(copies: Sequence[Copy], gpu: Gpu) -> float:
+    """What the copies cost: their bytes at three quarters of the card's bandwidth, and two microseconds to launch."""
+    if not copies:
+        return 0.0
+    moved = sum(copy.source.rows * (copy.source.cols + copy.pitch) * copy.source.dtype.bytes for copy in copies)
+    return 2e-6 + moved / (0.75e9 * gpu.dram_gbs)

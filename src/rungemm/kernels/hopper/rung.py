@@ -13,6 +13,7 @@ from ..base import Kernel, TileConfig
 from ..common import cdiv
 from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar, strides_of
 from .operands import element_type, shared_layout
+from .prepare import copy_launches
 from .scale import scale_launch
 from .setup import Setup, better_swapped, set_up
 
@@ -142,7 +143,7 @@ class HopperRung(Kernel[RungConfig]):
         )
         copies = setup.copies
         return LaunchPlan(
-            self.name, (*(copy.launch() for copy in copies), launch), tuple(copy.workspace for copy in copies)
+            self.name, (*copy_launches(copies), launch), tuple(copy.workspace for copy in copies)
         )
 
     def operands(self, setup: Setup, config: RungConfig) -> Iterable[tuple[str, Argument]]:
