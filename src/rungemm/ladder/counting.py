@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,27 +29,45 @@ _NAMED = (
     "fmas",
 )
 
-MOST_K = 4096
-"""K of the tile that is counted: longer products repeat the same steps."""
+PERIOD = 256
+"""A multiple of every step along K that the rungs take: their counts repeat with it."""
 
 
 def count_whole(problem: Problem, report: SimReport) -> Counts:
     """The counts of a simulated problem."""
-    return _counts(report, problem.m * problem.n, "the whole problem")
+    return _counts(report.counters, problem.m * problem.n, "the whole problem")
 
 
 def count_tile(posed: Posed, card: Gpu) -> Counts | None:
-    """The counts of one full tile of the problem, whole in K up to 4096, with the problem's own strides.
+    """The counts of one full tile of the problem, whole in K, with the problem's own strides.
 
-    All tiles but those at a ragged edge ask for the same; no data is needed for that, so it is all zero. ``None`` if
-    the rung does not take the smaller problem.
+    All tiles but those at a ragged edge ask for the same; no data is needed for that, so it is all zero. A long K is
+    not walked to its end: every PERIOD of it asks for the same again, so the counts at two shorter extents, with the
+    same remainder, give those at the whole one. Rungs of several launches divide K among programs and are walked
+    whole. ``None`` if the rung does not take the smaller problem.
     """
+    tile = posed.config.to_dict()
+    rows = min(tile.get("tile_m", 128), posed.problem.m)
+    cols = min(tile.get("tile_n", 128), posed.problem.n)
+    k = posed.problem.k
+    counted_on = f"one tile, {rows}x{cols}x{k}"
+    if k <= 3 * PERIOD or len(posed.plan.launches) > 1:
+        total = _count(posed, card, rows, cols, k)
+        return None if total is None else _counts(total, rows * cols, counted_on)
+    short = PERIOD + k % PERIOD
+    first, second = (_count(posed, card, rows, cols, depth) for depth in (short, short + PERIOD))
+    if first is None or second is None:
+        return None
+    periods = (k - short) // PERIOD
+    total = {name: first[name] + periods * (second[name] - first[name]) for name in first}
+    return _counts(total, rows * cols, counted_on)
+
+
+def _count(posed: Posed, card: Gpu, rows: int, cols: int, depth: int) -> dict[str, int] | None:
+    """The simulator's counters for a corner of the problem."""
     from ..sim import simulate
 
     problem, config = posed.problem, posed.config
-    rows = min(getattr(config, "tile_m", 128), problem.m)
-    cols = min(getattr(config, "tile_n", 128), problem.n)
-    depth = min(problem.k, MOST_K)
     operands = {
         "A": _blank(problem.a, rows, depth),
         "B": _blank(problem.b, depth, cols),
@@ -62,8 +81,7 @@ def count_tile(posed: Posed, card: Gpu) -> Counts | None:
     )  # fmt: skip
     if posed.kernel.supports(small, config, card) is not None:
         return None
-    report = simulate(posed.kernel.plan(small, config, card), operands, count=True)
-    return _counts(report, rows * cols, f"one tile, {rows}x{cols}x{depth}")
+    return simulate(posed.kernel.plan(small, config, card), operands, count=True).counters
 
 
 def _blank(matrix: Matrix, rows: int, cols: int) -> np.ndarray:
@@ -81,8 +99,8 @@ def _blank(matrix: Matrix, rows: int, cols: int) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(raw[start:], (rows, cols), strides)
 
 
-def _counts(report: SimReport, elements: int, counted_on: str) -> Counts:
-    total = dict(report.counters)
+def _counts(counters: Mapping[str, int], elements: int, counted_on: str) -> Counts:
+    total = dict(counters)
     known = {name: total.pop(name, 0) for name in _NAMED}
 
     def per_c(value: int) -> float:
