@@ -29,7 +29,7 @@ from rungemm.bench.statistics import geometric_mean, spread_of
 from rungemm.bench.suites import parse_shape, suite_named
 from rungemm.dtypes import dtype_named
 from rungemm.hardware import DEFAULT_GPU, Gpu, detect_gpu
-from rungemm.kernels import LADDER
+from rungemm.kernels import LADDER, Unsupported
 from rungemm.problem import Problem
 
 
@@ -41,6 +41,23 @@ def every_config(problem: Problem, gpu: Gpu, most: int) -> list[Ours]:
         for index, config in enumerate(legal):
             chosen.append(Ours(kernel, gpu, config, name=kernel.name if index == 0 else f"{kernel.name}[{config}]"))
     return chosen
+
+
+def takers(jobs: list[Job], gpu: Gpu) -> list[str]:
+    """The rungs that take at least one of the problems; the others are named with their reason."""
+    names = []
+    for kernel in LADDER:
+        reasons = []
+        for job in jobs:
+            try:
+                kernel.default_config(job.problem, gpu)
+            except Unsupported as error:
+                reasons.append(str(error))
+        if len(reasons) < len(jobs):
+            names.append(kernel.name)
+        else:
+            print(f"left out: {reasons[0]}", flush=True)
+    return names
 
 
 def print_table(done: Done, reference: str) -> None:
@@ -128,7 +145,7 @@ def main() -> int:
     elif options.configs > 1:
         names, extra = ["cublas"], every_config(jobs[0].problem, gpu, options.configs)
     else:
-        rungs = [kernel.name for kernel in LADDER] if options.rungs in (None, "all") else options.rungs.split(",")
+        rungs = takers(jobs, gpu) if options.rungs in (None, "all") else options.rungs.split(",")
         names = ["cublas", *rungs]
     settings = Settings(
         rule=StopRule(options.rounds, options.max_rounds, options.budget), data=options.data, warm_up_s=options.warm_up

@@ -68,12 +68,12 @@ def test_a_graph_counts_whole_turns(rng: np.random.Generator) -> None:
     launch = clock.kernel(1.0, rng)
 
     def replay() -> None:
-        for index in range(4):
-            launch(index)
+        for index in range(8):
+            launch(index % 4)
 
-    entries = {"graph": Entry(launch, 9, replay), "plain": Entry(launch, 8)}
+    entries = {"graph": Entry(launch, 19, replay, turns=2), "plain": Entry(launch, 8)}
     result = time_interleaved(entries, clock, turns, rule=StopRule(2, 2, 1e9))
-    assert result.seconds["graph"] == [1.0, 1.0] and turns.uses == 2 * (8 + 8)
+    assert result.seconds["graph"] == [1.0, 1.0] and turns.uses == 2 * (16 + 8)
     assert turns.closest == 300
 
 

@@ -25,8 +25,8 @@ class Device(Protocol):
     l2_bytes: int
     clock: Clock
 
-    def capture(self, launch: Callable[[int], None], sets: int) -> Callable[[], None]:
-        """A replay of one launch on each set. Raises RuntimeError where that cannot be."""
+    def capture(self, launch: Callable[[int], None], sets: int, turns: int = 1) -> Callable[[], None]:
+        """A replay of one launch on each set, ``turns`` times over. Raises RuntimeError where that cannot be."""
 
 
 class CudaDevice:
@@ -42,8 +42,8 @@ class CudaDevice:
         self.l2_bytes = int(torch.cuda.get_device_properties(index).L2_cache_size)
         self.clock: Clock = CudaClock(self.name)
 
-    def capture(self, launch: Callable[[int], None], sets: int) -> Callable[[], None]:
-        return capture(launch, sets)
+    def capture(self, launch: Callable[[int], None], sets: int, turns: int = 1) -> Callable[[], None]:
+        return capture(launch, sets, turns)
 
 
 class HostClock:
@@ -70,9 +70,10 @@ class HostDevice:
         self.l2_bytes = l2_bytes
         self.clock: Clock = clock or HostClock()
 
-    def capture(self, launch: Callable[[int], None], sets: int) -> Callable[[], None]:
+    def capture(self, launch: Callable[[int], None], sets: int, turns: int = 1) -> Callable[[], None]:
         def replay() -> None:
-            for index in range(sets):
-                launch(index)
+            for _ in range(turns):
+                for index in range(sets):
+                    launch(index)
 
         return replay

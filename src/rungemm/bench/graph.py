@@ -13,14 +13,22 @@ from typing import Any
 
 from .statistics import spread_of
 
-__all__ = ["SHORT_KERNEL_S", "capture", "host_seconds"]
+__all__ = ["SHORT_KERNEL_S", "capture", "host_seconds", "turns_for"]
 
 SHORT_KERNEL_S = 150e-6
 """Kernels shorter than this are replayed from a graph: about the dearest launch (host-made TMA descriptors) here."""
 
+LAUNCHES_IN_GRAPH = 64
+"""At least so many: the device idles a microsecond or two between replays, which must not count against a kernel."""
 
-def capture(launch: Callable[[int], None], sets: int) -> Callable[[], None]:
-    """A replay of ``launch(0), ..., launch(sets - 1)``.
+
+def turns_for(sets: int) -> int:
+    """How often a graph goes round the sets, so that the gap between two replays is spread over many launches."""
+    return max(1, -(-LAUNCHES_IN_GRAPH // sets))
+
+
+def capture(launch: Callable[[int], None], sets: int, turns: int = 1) -> Callable[[], None]:
+    """A replay of ``launch(0), ..., launch(sets - 1)``, ``turns`` times over.
 
     Raises:
         RuntimeError: the contender cannot be captured (it synchronises or allocates from the host).
@@ -35,8 +43,9 @@ def capture(launch: Callable[[int], None], sets: int) -> Callable[[], None]:
     torch.cuda.synchronize()
     graph: Any = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for index in range(sets):
-            launch(index)
+        for _ in range(turns):
+            for index in range(sets):
+                launch(index)
     torch.cuda.synchronize()
     return graph.replay
 

@@ -46,12 +46,15 @@ class Entry:
     Attributes:
         launch: queues one product on the operand set of that index.
         launches: products a round.
-        replay: queues one product on EVERY set in order (a captured graph); then ``launches`` counts in whole turns.
+        replay: queues ``turns`` products on EVERY set in order (a captured graph); ``launches`` then counts in whole
+            replays.
+        turns: how often a replay goes round all the sets.
     """
 
     launch: Callable[[int], None]
     launches: int = 1
     replay: Callable[[], None] | None = None
+    turns: int = 1
 
     def run(self, rotation: Rotation) -> int:
         """Queue this round's products; returns how many."""
@@ -59,11 +62,13 @@ class Entry:
             for _ in range(self.launches):
                 self.launch(rotation.take())
             return self.launches
-        turns = max(1, self.launches // rotation.sets)
-        for _ in range(turns):
-            rotation.turn()
+        inside = self.turns * rotation.sets
+        replays = max(1, self.launches // inside)
+        for _ in range(replays):
+            for _ in range(self.turns):
+                rotation.turn()
             self.replay()
-        return turns * rotation.sets
+        return replays * inside
 
 
 @dataclass(frozen=True)

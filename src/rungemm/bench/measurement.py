@@ -20,7 +20,7 @@ from .cold import Rotation, sets_needed
 from .contenders import Contender, matched_precision
 from .data import make_sets, outputs_for, poison, set_bytes
 from .device import CudaDevice, Device
-from .graph import SHORT_KERNEL_S, host_seconds
+from .graph import SHORT_KERNEL_S, host_seconds, turns_for
 from .guard import check_possible, peak_of
 from .interleaved import Clock, Entry, Rounds, StopRule, launches_for, time_interleaved, warm_up
 from .statistics import Ratio, spread_of
@@ -245,14 +245,16 @@ def _estimate(calls: list[Callable[[], None]], clock: Clock) -> float:
 
 def _graphed(device: Device, entry: Entry, lane: Lane, count: int) -> Entry:
     """The entry as graph replays of whole turns; if it cannot be captured, plain launches in whole turns."""
-    launches = max(count, entry.launches // count * count)
+    turns = turns_for(count)
+    inside = turns * count
+    launches = max(inside, entry.launches // inside * inside)
     try:
-        replay = device.capture(entry.launch, count)
+        replay = device.capture(entry.launch, count, turns)
     except RuntimeError as error:
         lane.record["not_captured"] = str(error).splitlines()[0]
         return Entry(entry.launch, launches)
     lane.graph = True
-    return Entry(entry.launch, launches, replay)
+    return Entry(entry.launch, launches, replay, turns)
 
 
 def _check(

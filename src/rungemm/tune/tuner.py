@@ -17,7 +17,7 @@ from ..bench.cold import Rotation, sets_needed
 from ..bench.contenders import Contender, Ours, TorchMatmul, matched_precision
 from ..bench.data import make_sets, outputs_for, poison, set_bytes
 from ..bench.device import CudaDevice, Device
-from ..bench.graph import SHORT_KERNEL_S
+from ..bench.graph import SHORT_KERNEL_S, turns_for
 from ..bench.interleaved import Clock, Entry, StopRule, launches_for
 from ..bench.measurement import Measurement, Settings, measure
 from ..bench.statistics import spread_of
@@ -218,11 +218,13 @@ def _entry(calls: list[Callable[[], None]], took: float, device: Device) -> Entr
     count = len(calls)
     if took >= SHORT_KERNEL_S:
         return Entry(launch, launches_for(took, 0.003))
-    turns = max(1, launches_for(took, 0.001) // count)
+    turns = turns_for(count)
+    inside = turns * count
+    launches = max(inside, launches_for(took, 0.001) // inside * inside)
     try:
-        return Entry(launch, turns * count, device.capture(launch, count))
+        return Entry(launch, launches, device.capture(launch, count, turns), turns)
     except RuntimeError:
-        return Entry(launch, turns * count)
+        return Entry(launch, launches)
 
 
 def _settle(
