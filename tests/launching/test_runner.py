@@ -28,7 +28,7 @@ def prepared_on_cpu(fake_cuda, monkeypatch):
     """Prepares a plan whose "device" is the CPU, launched by the stand-in."""
     monkeypatch.setattr(torch.cuda, "current_device", lambda: CPU)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(runner, "_current_stream", lambda device: 0x77)
+    monkeypatch.setattr(runner, "_current_stream_of", lambda: lambda device: 0x77)
     monkeypatch.setattr(runner, "_place", lambda device: torch.device("cpu"))
     monkeypatch.setattr(runner, "_functions", {})
 
@@ -98,3 +98,40 @@ def test_operands_elsewhere_are_refused(prepared_on_cpu) -> None:
         with pytest.raises(ProblemError, match="no CUDA device"):
             prepare(plan)
     run_plan(LaunchPlan("empty"), operands)
+
+
+def test_a_launcher_says_to_the_driver_what_run_says(prepared_on_cpu, fake_cuda) -> None:
+    problem, kernel = Problem.dense(70, 33, 5, alpha=2.0, beta=0.5), find_kernel("naive")
+    plan = kernel.plan(problem, kernel.default_config(problem, DEFAULT_GPU), DEFAULT_GPU)
+    prepared = prepared_on_cpu(plan)
+    fake_cuda.expect([f.size for _, f in fields_of(plan.launches[0])])
+    addresses = {"A": 0x1000, "B": 0x2000, "C": 0x3000, "D": 0x4000}
+    prepared.run_addresses(addresses)
+    want = fake_cuda.parameters(), fake_cuda.config
+    prepared.run_addresses(dict.fromkeys(addresses, 0x9000))
+    launch = prepared.launcher(("D", "unused", "A", "B", "C"))
+    launch(0x4000, 0x7777, 0x1000, 0x2000, 0x3000)
+    assert (fake_cuda.parameters(), fake_cuda.config) == want and fake_cuda.number("stream") == 0x77
+    with pytest.raises(ProblemError, match="the plan reads C, which was not given"):
+        prepared.launcher(("A", "B", "D"))
+
+
+def test_a_launcher_of_descriptors_and_of_several_launches(prepared_on_cpu, fake_cuda) -> None:
+    launch = every_kind_launch()
+    fields = fields_of(launch)
+    names = [name for name, _ in fields]
+    fake_cuda.expect([f.size for _, f in fields])
+    roles = {argument.role for _, argument in launch.arguments if hasattr(argument, "role")}
+    order = tuple(sorted(roles))
+    space = torch.empty(1000 * 520, dtype=torch.bfloat16)
+    for launches in ((launch,), (launch, launch)):
+        prepared = prepared_on_cpu(LaunchPlan("kinds", launches))
+        before = fake_cuda.count("launches")
+        run = prepared.launcher(order)
+        for shift in (0, 1024, 0):
+            prepared.run_addresses(dict.fromkeys(order, space.data_ptr() + shift))
+            want = fake_cuda.parameters()
+            prepared.run_addresses(dict.fromkeys(order, space.data_ptr() + 4096))
+            run(*[space.data_ptr() + shift] * len(order))
+            assert fake_cuda.parameters() == want, names
+        assert fake_cuda.count("launches") == before + 9 * len(launches)

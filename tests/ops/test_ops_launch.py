@@ -21,7 +21,7 @@ from test_ops_matmul import *  # noqa: E402,F403
 
 import rungemm  # noqa: E402
 from rungemm.hardware import DEFAULT_GPU  # noqa: E402
-from rungemm.ops import api, dispatch, execute, launch  # noqa: E402
+from rungemm.ops import api, dispatch, execute, front, launch  # noqa: E402
 from rungemm.ops.table import Table  # noqa: E402
 from rungemm.problem import Matrix  # noqa: E402
 
@@ -54,7 +54,13 @@ class Card:
         return decision
 
     def prepare(self, plan, device):
-        return SimpleNamespace(run_addresses=lambda addresses: self.run(self._options[id(plan)], addresses))
+        def run(addresses):
+            self.run(self._options[id(plan)], addresses)
+
+        def launcher(roles):
+            return lambda *addresses: run({role: at for role, at in zip(roles, addresses, strict=True) if at})
+
+        return SimpleNamespace(run_addresses=run, launcher=launcher)
 
     def run(self, option, addresses) -> None:
         p = option.problem
@@ -91,7 +97,7 @@ def test_a_warm_call_decides_nothing(card, rng, device) -> None:
         rungemm.matmul(a, b, out=out)
         rungemm.matmul(a, b)
     assert len(card.decisions) == 1 and card.launched == ["champion_fp32"] * 6
-    assert len(execute.quick_entries) == 1 and len(execute.entries) >= 1
+    assert len(front.fronts) == 2
     rungemm.forget()
     rungemm.matmul(a, b, out=out)
     assert len(card.decisions) == 2
@@ -140,9 +146,9 @@ def test_an_unfused_bias_goes_in_as_c(card, rng, device) -> None:
 
 
 def test_the_cache_of_choices_does_not_grow_without_end(card, rng, device, monkeypatch) -> None:
-    for module in (execute, launch):
+    for module in (execute, front, launch):
         monkeypatch.setattr(module, "ENTRIES_KEPT", 4)
     for m in range(1, 12):
         a, b = normal(rng, m, 8, device=device), normal(rng, 8, 4, device=device)
         assert_close(rungemm.matmul(a, b, out=torch.empty(m, 4, device=device)), a.double() @ b.double(), 8)
-    assert max(len(execute.entries), len(execute.quick_entries), len(launch._by_problem)) <= 4
+    assert max(len(execute.entries), len(front.fronts), len(launch._by_problem)) <= 4

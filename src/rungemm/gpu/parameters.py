@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..compiling import Compiled
@@ -134,6 +134,34 @@ class ParameterBlock:
         self._encode = encode
         self._encoded: dict[tuple[int, int], bytes] = {}
 
+    def places(self, roles: Sequence[str]) -> tuple[list[tuple[int, int]], list[tuple[int, int, TensorMap]]]:
+        """Where pointers (word) and descriptors (byte) go, each with its role's place in ``roles``: for a launcher that
+        fills them in itself.
+
+        Raises:
+            ProblemError: a role that the kernel reads is not in ``roles``.
+        """
+        known = {role: place for place, role in enumerate(roles)}
+        try:
+            plain = [(known[role], (at - self._start) // 8) for role, at, _ in self._plain]
+            return plain, [(known[role], at, tensor_map) for role, at, tensor_map in self._described]
+        except KeyError as error:
+            raise ProblemError(f"the plan reads {error.args[0]}, which was not given: pass an operand") from None
+
+    @property
+    def words(self) -> memoryview:
+        """The parameters as 64-bit words: a pointer lies in one."""
+        return self._bytes[self._start :][: (len(self._bytes) - self._start) // 8 * 8].cast("Q")
+
+    def describe(self, at: int, address: int, tensor_map: TensorMap) -> None:
+        """Put in a descriptor of the matrix that begins at ``address``, encoded once for each address."""
+        encoded = self._encoded.get((at, address))
+        if encoded is None:
+            if len(self._encoded) >= self._MAPS_KEPT:
+                self._encoded.clear()
+            encoded = self._encoded[at, address] = self._encode(address, tensor_map)
+        self._bytes[at : at + TENSOR_MAP_BYTES] = encoded
+
     def fill(self, addresses: Mapping[str, int], scratch: int = 0) -> None:
         """Put in the pointers: the address of the first element of each role.
 
@@ -147,14 +175,9 @@ class ParameterBlock:
             struct.pack_into("<Q", self._bytes, at, address)
         for role, at, tensor_map in self._described:
             address = self._address(addresses, role)
-            encoded = self._encoded.get((at, address))
-            if encoded is None:
-                if address & 15:
-                    raise _misaligned(role, address, 16)
-                if len(self._encoded) >= self._MAPS_KEPT:
-                    self._encoded.clear()
-                encoded = self._encoded[at, address] = self._encode(address, tensor_map)
-            self._bytes[at : at + TENSOR_MAP_BYTES] = encoded
+            if address & 15:
+                raise _misaligned(role, address, 16)
+            self.describe(at, address, tensor_map)
         struct.pack_into("<Q", self._bytes, self._scratch_at, scratch)
 
     @staticmethod

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from ..problem import ACTIVATIONS, PRECISIONS, Epilogue, ProblemError
-from . import fallback
+from . import fallback, launch
 from .composed import composed
-from .core import PLAIN, product, watched
-from .execute import quick_entries, remember_quick
-from .fallback import current_precision, default_out_dtype
-from .launch import increment_version
+from .core import product, watched
+from .execute import entry_of
+from .fallback import default_out_dtype
+from .front import Front, key_of, matmul_key, remember, take, torch_call
 from .shapes import pose, view_as, words
 
 __all__ = ["addmm", "bmm", "gemm", "linear", "matmul"]
@@ -33,11 +33,9 @@ _OUT_TYPES = {
 }
 _GATED = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 
-_transforms = torch._C._functorch.peek_interpreter_stack
-_modes = torch._C._len_torch_dispatch_stack
-_tracer = torch._C._get_tracing_state
 _FLOAT32 = torch.float32
-_STRIDED = torch.strided
+_TORCHS = frozenset((torch.float32, torch.float16, torch.bfloat16))
+"""The types that torch's own functions take as ours do."""
 
 
 def matmul(a: Tensor, b: Tensor, *, out: Tensor | None = None, precision: str | None = None) -> Tensor:
@@ -59,39 +57,10 @@ def matmul(a: Tensor, b: Tensor, *, out: Tensor | None = None, precision: str | 
         ValueError: shapes, types or devices that do not go together; the message names the operand and the remedy.
         RuntimeError: ``out`` with operands that require a gradient, as torch does.
     """
-    if (
-        out is None
-        or torch.compiler.is_compiling()
-        or not (type(a) in PLAIN and type(b) in PLAIN and type(out) in PLAIN)
-        or _transforms() is not None
-        or _modes()
-        or _tracer() is not None
-        or (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad or out.requires_grad))
-        or a.layout is not _STRIDED
-        or b.layout is not _STRIDED
-    ):
-        return _general(a, b, out=out, precision=precision, name="matmul")
-    # The short way, for two matrices in the memory of a GPU: one look-up, one launch.
-    dtype = a.dtype
-    a_at, b_at, out_at = a.data_ptr(), b.data_ptr(), out.data_ptr()
-    key = (
-        a.shape, a.stride(), b.shape, b.stride(), out.shape, out.stride(), dtype, b.dtype, out.dtype,
-        current_precision() if dtype is _FLOAT32 and precision is None else precision,
-        a.get_device(), b.get_device(), out.get_device(), a_at & 15, b_at & 15, out_at & 15,
-    )  # fmt: skip
-    entry = quick_entries.get(key)
-    if entry is None:
-        return _general(a, b, out=out, precision=precision, name="matmul", quick_key=key)
-    end = out_at + entry.out_bytes
-    apart = (a_at >= end or out_at >= a_at + entry.a_bytes) and (b_at >= end or out_at >= b_at + entry.b_bytes)
-    if not apart or a.is_neg() or b.is_neg() or out.is_neg():
-        return _general(a, b, out=out, precision=precision, name="matmul")
-    if entry.quick is not None:
-        entry.quick(a_at, b_at, out_at)
-        increment_version(out)
-    else:
-        entry.run(a, b, None, None, out)
-    return out
+    key = matmul_key(a, b, out, precision)
+    if key is not None and (done := take(key, a, b, None, None, out)) is not None:
+        return done
+    return _general(a, b, out=out, precision=precision, name="matmul", key=key)
 
 
 def bmm(a: Tensor, b: Tensor, *, out: Tensor | None = None, precision: str | None = None) -> Tensor:
@@ -100,12 +69,15 @@ def bmm(a: Tensor, b: Tensor, *, out: Tensor | None = None, precision: str | Non
     Raises:
         ValueError: an operand is not 3-D, or the batches differ; else as :func:`matmul`.
     """
-    _check_tensors(A=a, B=b)
+    _check_tensors(A=a, B=b, out=out)
+    key = key_of("bmm", a, b, None, None, out, precision)
+    if key is not None and (done := take(key, a, b, None, None, out)) is not None:
+        return done
     if a.dim() != 3 or b.dim() != 3 or a.shape[0] != b.shape[0]:
         raise ProblemError(
             f"A is {words(a)} and B is {words(b)}: bmm wants two 3-D batches of equal length; matmul broadcasts"
         )
-    return _general(a, b, out=out, precision=precision, name="bmm", fold=False)
+    return _general(a, b, out=out, precision=precision, name="bmm", fold=False, key=key)
 
 
 def addmm(
@@ -125,10 +97,14 @@ def addmm(
     Raises:
         ValueError: an operand is not 2-D, or ``c`` does not broadcast; else as :func:`matmul`.
     """
-    _check_tensors(C=c, A=a, B=b)
+    _check_tensors(C=c, A=a, B=b, out=out)
+    alpha, beta = _number("alpha", alpha), _number("beta", beta)
+    key = key_of("addmm", a, b, c, None, out, precision, alpha, beta)
+    if key is not None and (done := take(key, a, b, c, None, out)) is not None:
+        return done
     if a.dim() != 2 or b.dim() != 2:
         raise ProblemError(f"A is {words(a)} and B is {words(b)}: addmm wants matrices; gemm takes batches")
-    return _general(a, b, c, alpha=alpha, beta=beta, out=out, precision=precision, name="addmm")
+    return _general(a, b, c, alpha=alpha, beta=beta, out=out, precision=precision, name="addmm", key=key)
 
 
 def gemm(
@@ -179,9 +155,14 @@ def gemm(
         beta = 0.0 if c is None else 1.0
     if scale_a is not None or scale_b is not None:
         return _scaled(a, b, c, alpha, beta, bias, epilogue, scale_a, scale_b, out, out_dtype)
+    _check_tensors(A=a, B=b, C=c, bias=bias, out=out)
+    alpha, beta = _number("alpha", alpha), _number("beta", beta)
+    key = key_of("gemm", a, b, c, bias, out, precision, alpha, beta, epilogue, out_dtype)
+    if key is not None and (done := take(key, a, b, c, bias, out)) is not None:
+        return done
     return _general(
         a, b, c, alpha=alpha, beta=beta, bias=bias, epilogue=epilogue, out=out, out_dtype=out_dtype,
-        precision=precision, name="gemm",
+        precision=precision, name="gemm", key=key,
     )  # fmt: skip
 
 
@@ -205,13 +186,15 @@ def linear(
     Raises:
         ValueError: as :func:`gemm`.
     """
-    _check_tensors(x=x, weight=weight)
+    _check_tensors(x=x, weight=weight, bias=bias)
+    key = key_of("linear", x, weight, None, bias, None, precision, activation)
+    if key is not None and (done := take(key, x, weight, None, bias, None)) is not None:
+        return done
     if weight.dim() not in (1, 2):
         raise ProblemError(f"weight is {words(weight)}: linear wants (N, K), one row for each output feature")
     epilogue = _epilogue_named(activation) if activation is not None else None
-    if weight.dim() == 1:
-        return _general(x, weight, bias=bias, epilogue=epilogue, precision=precision, name="linear")
-    return _general(x, weight.mT, bias=bias, epilogue=epilogue, precision=precision, name="linear")
+    columns = weight.mT if weight.dim() == 2 else weight
+    return _general(x, columns, bias=bias, epilogue=epilogue, precision=precision, name="linear", key=key)
 
 
 def _epilogue_named(name: str) -> Epilogue:
@@ -251,7 +234,7 @@ def _general(
     precision: str | None = None,
     name: str,
     fold: bool = True,
-    quick_key: tuple[object, ...] | None = None,
+    key: tuple[object, ...] | None = None,
 ) -> Tensor:
     """Every call that is not short: check, cast, pose, multiply, and give the result its shape."""
     _check_tensors(A=a, B=b, C=c, bias=bias, out=out)
@@ -296,13 +279,30 @@ def _general(
     kind = precision or "default"
     core_a, core_b = (x.resolve_neg() if not watched(x) and x.is_neg() else x for x in (posed.a, posed.b))
     value = product(core_a, core_b, core_c, bias, target, alpha, beta, kind, epilogue, wanted)
+    if key is not None and launch.on_gpu(a) and (out is None or target is not None):
+        given, core_operands = (a, b, c, bias), (core_a, core_b, core_c, bias)
+        _remember(key, name, given, core_operands, value, result, alpha, beta, precision, epilogue)
     if out is None:
         return value if tuple(value.shape) == result else value.view(result)
-    if target is None or target.data_ptr() != out.data_ptr():
+    if target is None:
         out.copy_(value.view(result))
-    elif quick_key is not None:
-        remember_quick(quick_key, a, b, out, precision)
     return out
+
+
+def _remember(
+    key: tuple[object, ...], name: str, given: tuple[Tensor | None, ...], posed: tuple[Any, ...], value: Tensor,
+    result: tuple[int, ...], alpha: float, beta: float, precision: str | None, epilogue: Epilogue | None,
+) -> None:  # fmt: skip
+    """Keep the short way to this result, if no operand was copied on the long way to it."""
+    if any(x is not None and x.data_ptr() != y.data_ptr() for x, y in zip(given, posed, strict=True)):
+        return
+    a, b, c, bias = posed
+    entry = entry_of(a, b, c, bias, value, alpha, beta, precision or "default", epilogue)
+    call = None
+    if entry.by_torch and value.dtype == a.dtype and a.dtype in _TORCHS and (precision is None or a.dtype != _FLOAT32):
+        call = torch_call(name, given, alpha, beta, epilogue)
+    if call is not None or entry.at is not None:
+        remember(key, Front(result, value.dtype, value.dtype == a.dtype, entry, call))
 
 
 def _number(name: str, value: Any) -> float:

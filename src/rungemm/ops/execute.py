@@ -9,22 +9,40 @@ from torch import Tensor
 
 from ..problem import Epilogue, Precision
 from . import fallback, launch
-from .launch import ENTRIES_KEPT, Entry, entry_for, increment_version, span
+from .launch import ENTRIES_KEPT, Entry, entry_for, increment_version
 
-__all__ = ["entries", "execute", "forget", "quick_entries", "remember_quick", "result_shape"]
+__all__ = ["entries", "entry_of", "execute", "follow", "forget", "result_shape"]
 
 entries: dict[tuple[object, ...], Entry] = {}
 """What to do for tensors like these, by all that torch says of them."""
-
-quick_entries: dict[tuple[object, ...], Entry] = {}
-"""The same for ``matmul`` of two matrices into a third, with a shorter key."""
 
 
 def forget() -> None:
     """Drop every choice made so far, as after tuning: the next call of each problem class chooses anew."""
     entries.clear()
-    quick_entries.clear()
+    for other in _followers:
+        other.clear()
     launch.forget()
+
+
+_followers: list[dict[tuple[object, ...], Any]] = []
+"""Memories of others that are made from this one's entries, and forgotten with them."""
+
+
+def follow(memory: dict[tuple[object, ...], Any]) -> None:
+    """Have a memory cleared by :func:`forget`."""
+    _followers.append(memory)
+
+
+def entry_of(
+    a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor, alpha: float, beta: float,
+    precision: str, epilogue: Epilogue | None,
+) -> Entry:  # fmt: skip
+    """What :func:`execute` does for such tensors."""
+    kind: Any = precision
+    if precision == "default":
+        kind = fallback.current_precision() if a.dtype == torch.float32 else "ieee"
+    return entry_for(a, b, c if beta != 0 else None, bias, out, alpha, beta, kind, epilogue)
 
 
 def result_shape(a: Tensor, b: Tensor, gated: bool) -> tuple[int, ...]:
@@ -89,13 +107,10 @@ def _launch(
         entry.run(a, b, c, bias, out)
         return
     end = out_at + entry.out_bytes
-    shared = (a_at < end and out_at < a_at + entry.a_bytes) or (b_at < end and out_at < b_at + entry.b_bytes)
-    if not shared and bias is not None:
-        shared = bias_at < end and out_at < bias_at + bias.numel() * bias.element_size()
-    if not shared and c is not None:
-        same = c_at == out_at and c.stride() == out.stride() and c.dtype == out.dtype and epilogue is None
-        shared = not same and c_at < end and out_at < c_at + span(c)
-    if shared:
+    places = [(a_at, entry.a_bytes), (b_at, entry.b_bytes), (bias_at, entry.bias_bytes)]
+    if not (c_at == out_at and entry.c_is_out):
+        places.append((c_at, entry.c_bytes))
+    if any(at < end and out_at < at + length for at, length in places):
         # Written while it is read: into memory of its own first.
         apart = torch.empty_like(out, memory_format=torch.contiguous_format)
         execute(a, b, c, bias, apart, alpha, beta, precision, epilogue, out.dtype)
@@ -103,20 +118,3 @@ def _launch(
         return
     entry.run(a, b, c, bias, out)
     increment_version(out)
-
-
-def remember_quick(key: tuple[object, ...], a: Tensor, b: Tensor, out: Tensor, precision: str | None) -> None:
-    """After a product of two matrices into a third: the next one like it takes the short way.
-
-    Only for plain problems on a GPU, where the tensors' own facts say all.
-    """
-    if not (launch.on_gpu(a) and a.dim() == b.dim() == out.dim() == 2) or a.is_neg() or b.is_neg() or out.is_neg():
-        return
-    if a.get_device() != b.get_device() or a.get_device() != out.get_device():
-        return
-    kind: Any = precision
-    if kind is None:
-        kind = fallback.current_precision() if a.dtype == torch.float32 else "ieee"
-    if len(quick_entries) >= ENTRIES_KEPT:
-        quick_entries.clear()
-    quick_entries[key] = entry_for(a, b, None, None, out, 1.0, 0.0, kind, None)

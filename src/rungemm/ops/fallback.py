@@ -22,6 +22,7 @@ __all__ = [
     "compute",
     "current_precision",
     "default_out_dtype",
+    "finish",
     "linear_part",
     "torch_precision",
 ]
@@ -115,6 +116,26 @@ def apply_epilogue(value: Tensor, bias: Tensor | None, epilogue: Epilogue) -> Te
     else:
         value = activate(value, epilogue.activation)
     return value * epilogue.scale if epilogue.scale != 1.0 else value
+
+
+def finish(value: Tensor, bias: Tensor | None, epilogue: Epilogue, out: Tensor) -> None:
+    """:func:`apply_epilogue` into ``out``, overwriting ``value``, which may be ``out`` itself: the fewest kernels."""
+    if bias is not None:
+        value.add_(bias[:, None] if epilogue.bias == "col" else bias)
+    if epilogue.gated:
+        half = value.shape[-1] // 2
+        torch.mul(activate(value[..., :half], epilogue.activation), value[..., half:], out=out)
+    else:
+        if epilogue.activation == "relu":
+            torch.relu_(value)
+        elif epilogue.activation == "silu":
+            F.silu(value, inplace=True)
+        elif epilogue.activation is not None:
+            torch.ops.aten.gelu_(value, approximate="tanh" if epilogue.activation == "gelu_tanh" else "none")
+        if value is not out:
+            out.copy_(value)
+    if epilogue.scale != 1.0:
+        out.mul_(epilogue.scale)
 
 
 def activate(value: Tensor, name: str | None) -> Tensor:

@@ -41,17 +41,26 @@ class Entry:
 
     Attributes:
         run: with tensors.
-        quick: with the addresses of a, b and out alone, where nothing else is needed; else ``None``.
-        a_bytes, b_bytes, out_bytes: how far each tensor reaches from its first byte.
-        decision: why; ``None`` for what never was a question.
+        at: with the addresses of a, b, c, bias and out alone, where that is enough; else ``None``.
+        a_bytes, b_bytes, c_bytes, bias_bytes, out_bytes: how far each tensor reaches from its first byte.
+        c_is_out: C and D may be the same memory: an element is read before it is written.
+        decision: why; ``None`` on a card we do not know.
     """
 
     run: Run
-    quick: Callable[[int, int, int], None] | None
+    at: Any
     a_bytes: int
     b_bytes: int
+    c_bytes: int
+    bias_bytes: int
     out_bytes: int
+    c_is_out: bool
     decision: Decision | None = None
+
+    @property
+    def by_torch(self) -> bool:
+        """cuBLAS was chosen, or the card is none we know."""
+        return self.decision is None or self.decision.chosen.name == CUBLAS
 
 
 _by_problem: dict[tuple[int, Problem], tuple[Decision, Any]] = {}
@@ -148,7 +157,9 @@ def entry_for(
     """What to do for these tensors and for all others like them (CUDA tensors of one device)."""
     problem = problem_of(a, b, c, bias, out, alpha, beta, precision, epilogue)
     decision, prepared = _decided(problem, a.get_device())
-    spans = span(a), span(b), span(out)
+    same = c is not None and c.stride() == out.stride() and c.dtype == out.dtype and epilogue is None
+    of_c, of_bias = (0 if x is None else span(x) for x in (c, bias))
+    spans = span(a), span(b), of_c, of_bias, span(out), same
     if decision is None or decision.chosen.name == CUBLAS:
         return Entry(_torch_run(a, b, c, bias, out, alpha, beta, precision, epilogue), None, *spans, decision)
     if decision.chosen.name == ELEMENTWISE:
@@ -170,13 +181,12 @@ def entry_for(
                 addresses["bias"] = bias.data_ptr()
         prepared.run_addresses(addresses)
         if option.after is not None:
-            out.copy_(fallback.apply_epilogue(d, bias if option.after.bias else None, option.after))
+            fallback.finish(d, bias if option.after.bias else None, option.after, out)
 
-    def quick(a_at: int, b_at: int, out_at: int) -> None:
-        prepared.run_addresses({"A": a_at, "B": b_at, "D": out_at})
-
-    simple = c is None and bias is None and option.after is None
-    return Entry(run, quick if simple else None, *spans, decision)
+    at = None
+    if option.after is None:
+        at = prepared.launcher(("A", "B", "unread", "C", "D") if option.bias_is_c else ("A", "B", "C", "bias", "D"))
+    return Entry(run, at, *spans, decision)
 
 
 def decision_for(problem: Problem, device: int) -> Decision | None:

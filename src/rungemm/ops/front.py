@@ -1,0 +1,190 @@
+"""The short way for a call like one before: one look-up by what torch says of the tensors, then one launch.
+
+A front is made after a call has gone the long way (checks, shapes, choice) with tensors that nothing watches. Its key
+holds everything that the long way looked at: shapes, strides, types, devices, the last four bits of each address, the
+scalars, torch's precision. What a key cannot hold is asked in every call: gradients, autocast, transforms, the negative
+bit, memory shared with ``out``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..problem import Epilogue
+from . import fallback
+from .core import PLAIN
+from .execute import follow
+from .fallback import current_precision
+from .launch import ENTRIES_KEPT, Entry
+
+__all__ = ["Front", "fronts", "key_of", "matmul_key", "remember", "take"]
+
+TorchCall = Callable[[Tensor, Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
+
+_FLOAT32, _STRIDED = torch.float32, torch.strided
+_transforms = torch._C._functorch.peek_interpreter_stack
+_modes = torch._C._len_torch_dispatch_stack
+_tracer = torch._C._get_tracing_state
+_autocast = torch._C._is_any_autocast_enabled
+_grad = torch.is_grad_enabled
+_compiling = torch.compiler.is_compiling
+_version = torch._C._increment_version
+
+
+def matmul_key(a: Tensor, b: Tensor, out: Tensor | None, precision: str | None) -> tuple[object, ...] | None:
+    """:func:`key_of` for ``matmul``, which everybody waits for: the same questions in fewer steps."""
+    if (
+        _compiling()
+        or type(a) not in PLAIN
+        or type(b) not in PLAIN
+        or _transforms() is not None
+        or _modes()
+        or _tracer() is not None
+        or _autocast()
+        or a.layout is not _STRIDED
+        or b.layout is not _STRIDED
+        or a.is_neg()
+        or b.is_neg()
+        or (_grad() and (a.requires_grad or b.requires_grad or (out is not None and out.requires_grad)))
+    ):
+        return None
+    dtype = a.dtype
+    if precision is None and dtype is _FLOAT32:
+        precision = current_precision()
+    if out is None:
+        return (
+            a.shape, a.stride(), b.shape, b.stride(), dtype, b.dtype, precision, a.get_device(), b.get_device(),
+            a.data_ptr() & 15 | (b.data_ptr() & 15) << 4,
+        )  # fmt: skip
+    if type(out) not in PLAIN or out.layout is not _STRIDED or out.is_neg():
+        return None
+    return (
+        a.shape, a.stride(), b.shape, b.stride(), out.shape, out.stride(), dtype, b.dtype, out.dtype, precision,
+        a.get_device(), b.get_device(), out.get_device(),
+        a.data_ptr() & 15 | (b.data_ptr() & 15) << 4 | (out.data_ptr() & 15) << 8,
+    )  # fmt: skip
+
+
+class Front:
+    """What to do.
+
+    Attributes:
+        shape, dtype: of the result.
+        same_type: the result's type is A's.
+        entry: the launch; its ``at`` takes addresses.
+        call: torch's own function of the original tensors, where cuBLAS was chosen.
+    """
+
+    __slots__ = ("call", "dtype", "entry", "same_type", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, same_type: bool, entry: Entry, call: Any) -> None:
+        self.shape, self.dtype, self.same_type, self.entry, self.call = shape, dtype, same_type, entry, call
+
+
+fronts: dict[tuple[object, ...], Front] = {}
+follow(fronts)
+
+
+def key_of(
+    name: str, a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None, precision: str | None,
+    *rest: object,
+) -> tuple[object, ...] | None:  # fmt: skip
+    """The key of a call, or ``None`` where something needs the long way."""
+    if (
+        _compiling()
+        or type(a) not in PLAIN
+        or type(b) not in PLAIN
+        or _transforms() is not None
+        or _modes()
+        or _tracer() is not None
+        or _autocast()
+        or a.layout is not _STRIDED
+        or b.layout is not _STRIDED
+        or a.is_neg()
+        or b.is_neg()
+    ):
+        return None
+    grad = _grad()
+    if grad and (a.requires_grad or b.requires_grad):
+        return None
+    dtype = a.dtype
+    kind = current_precision() if precision is None and dtype is _FLOAT32 else precision
+    facts: tuple[object, ...] = (
+        name, kind, dtype, a.shape, a.stride(), a.get_device(), a.data_ptr() & 15,
+        b.dtype, b.shape, b.stride(), b.get_device(), b.data_ptr() & 15, rest,
+    )  # fmt: skip
+    for x in (c, bias, out):
+        if x is None:
+            facts += (None,)
+            continue
+        if type(x) not in PLAIN or (grad and x.requires_grad) or x.layout is not _STRIDED or x.is_neg():
+            return None
+        facts += (x.dtype, x.shape, x.stride(), x.get_device(), x.data_ptr() & 15)
+    return facts
+
+
+def take(
+    key: tuple[object, ...], a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None
+) -> Tensor | None:
+    """The result, if this call is like one before; ``None`` if not, or if ``out`` shares memory with an operand."""
+    front = fronts.get(key)
+    if front is None:
+        return None
+    call, entry = front.call, front.entry
+    if out is None and call is not None:
+        return call(a, b, c, bias, out)
+    a_at, b_at = a.data_ptr(), b.data_ptr()
+    c_at = 0 if c is None else c.data_ptr()
+    bias_at = 0 if bias is None else bias.data_ptr()
+    if out is None:
+        out = a.new_empty(front.shape) if front.same_type else a.new_empty(front.shape, dtype=front.dtype)
+        entry.at(a_at, b_at, c_at, bias_at, out.data_ptr())
+        return out
+    at = out.data_ptr()
+    end = at + entry.out_bytes
+    if (a_at < end and at < a_at + entry.a_bytes) or (b_at < end and at < b_at + entry.b_bytes):
+        return None
+    if c_at and c_at < end and at < c_at + entry.c_bytes and not (c_at == at and entry.c_is_out):
+        return None
+    if bias_at and bias_at < end and at < bias_at + entry.bias_bytes:
+        return None
+    if call is not None:
+        return call(a, b, c, bias, out)
+    entry.at(a_at, b_at, c_at, bias_at, at)
+    _version((out,))
+    return out
+
+
+def remember(key: tuple[object, ...], front: Front) -> None:
+    """The next call with this key takes the short way."""
+    if len(fronts) >= ENTRIES_KEPT:
+        fronts.clear()
+    fronts[key] = front
+
+
+def torch_call(
+    name: str, operands: tuple[Tensor | None, ...], alpha: float, beta: float, epilogue: Epilogue | None
+) -> TorchCall | None:
+    """torch's own function for a call of ours by that name, where there is one and something is multiplied."""
+    a, b, c, _ = operands
+    if name == "gemm" and epilogue is None and a is not None and b is not None:
+        if c is None and alpha == 1:
+            name = "matmul"
+        elif c is not None and a.dim() == b.dim() == 2:
+            name = "addmm"
+    if name == "matmul" and epilogue is None:
+        return lambda a, b, c, bias, out: torch.matmul(a, b) if out is None else torch.matmul(a, b, out=out)
+    if name == "bmm":
+        return lambda a, b, c, bias, out: torch.bmm(a, b) if out is None else torch.bmm(a, b, out=out)
+    if name == "addmm":
+        return lambda a, b, c, bias, out: torch.addmm(c, a, b, alpha=alpha, beta=beta, out=out)  # type: ignore[arg-type]
+    if name == "linear":
+        rest = None if epilogue is None else Epilogue(None, epilogue.activation, epilogue.gated, epilogue.scale)
+        if rest is None or rest.is_identity:
+            return lambda x, w, c, bias, out: torch.nn.functional.linear(x, w, bias)
+        return lambda x, w, c, bias, out: fallback.apply_epilogue(torch.nn.functional.linear(x, w, bias), None, rest)
+    return None
