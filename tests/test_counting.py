@@ -54,4 +54,5 @@ def test_blank_operands_lie_as_the_real_ones(strides, alignment):
     blank = counting._blank(Matrix(50, 60, FP32, *strides, 0, alignment), 20, 30)
     blank[...] = 1  # every element is inside its memory
     found = matrix_of("A", blank)
-    assert (found.row_stride, found.col_stride, found.alignment, found.rows, found.cols) == (*strides, alignment, 20, 30)
+    assert (found.row_stride, found.col_stride, found.alignment) == (*strides, alignment)
+    assert (found.rows, found.cols) == (20, 30)
