@@ -25,12 +25,14 @@ MOST_ACCUMULATORS = 128
 class SimtConfig(TileConfig):
     """A tile of C, the part of it that one thread computes, and the order in which programs take the tiles.
 
-    ``group_m`` is the number of tile rows walked together (1: row by row).
+    ``group_m`` is the number of tile rows walked together (1: row by row). ``max_registers`` caps what ptxas may give a
+    thread, where one or two registers more would cost an SM its second block.
     """
 
     thread_m: int = 1
     thread_n: int = 1
     group_m: int = 1
+    max_registers: int | None = None
 
 
 class SimtKernel(Kernel[SimtConfig]):
@@ -99,7 +101,10 @@ class SimtKernel(Kernel[SimtConfig]):
     def build(self, problem: Problem, config: SimtConfig, gpu: Gpu) -> LaunchPlan:
         tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
         constants = (*self.common_constants(problem, config), *self.constants(config))
-        launch = Launch(self.function, (tiles, 1, 1), tuple(gemm_arguments(problem)), constants, config.num_warps)
+        launch = Launch(
+            self.function, (tiles, 1, 1), tuple(gemm_arguments(problem)), constants, config.num_warps,
+            config.max_registers,
+        )  # fmt: skip
         return LaunchPlan(self.name, (launch,))
 
 

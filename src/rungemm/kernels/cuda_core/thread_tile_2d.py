@@ -57,7 +57,9 @@ class ThreadTile2D(ThreadTileKernel):
     expects = "shared reads for an element of C fall from 9K/8 to K/4, global loads from K/32 to K/64"
     below = "thread_tile_1d"
     function = thread_tile_2d_kernel
-    default = SimtConfig(num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, group_m=8)
+    default = SimtConfig(
+        num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, group_m=8, max_registers=128
+    )
 
     def rejects_layout(self, config: SimtConfig) -> str | None:
         if config.tile_k > 32:
