@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rungemm.hardware import ZOO, match_gpu, detect_gpu, find_gpu
+from rungemm.hardware import ZOO, detect_gpu, find_gpu, match_gpu
 
 # Dense TFLOPS as the makers' datasheets print them (their sparse column is twice as high), typed in by hand here so
 # that a wrong rate in the zoo cannot agree with itself.
