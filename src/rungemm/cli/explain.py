@@ -52,7 +52,7 @@ def explain(
     m, n, k = parse_shape(shape) if shape is not None else SHAPE
     if 0 in (m, n, k):
         raise InputError(f"shape {m}x{n}x{k} has nothing to explain: give extents of 1 or more")
-    vet_simulated(kernels, (m, n, k))
+    vet_simulated(kernels, (m, n, k), card)
     task = Task.random(m, n, k, seed=chosen_seed(seed))
     remarks = err()
     columns = (SpinnerColumn(), TextColumn("{task.description}"))

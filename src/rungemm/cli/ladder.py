@@ -37,7 +37,7 @@ Ragged shapes are what ``rungemm check`` is for."""
 MEASURED_SHAPE = (4096, 4096, 4096)
 """With a GPU: large enough that the arithmetic, not the launch, is timed; the size most published ladders use."""
 
-SLOW_FROM = 300.0
+SLOW_FROM = 120.0
 """Seconds of simulation from which the user is warned."""
 
 REFUSED_FROM = 6 * 3600.0
@@ -86,7 +86,7 @@ def ladder(
     def vet(m: int, n: int, k: int) -> None:
         _fits(m, n, k)
         if not device:
-            vet_simulated(kernels, (m, n, k))
+            vet_simulated(kernels, (m, n, k), card)
 
     task = _task(
         parse_shape(shape) if shape is not None else None, default, (a, b, c), cast, scalars, chosen_seed(seed), vet
@@ -238,25 +238,29 @@ def _title(task: Task, card: Gpu, device: bool) -> str:
     return title + f"In the SIMULATOR, as on an {card.title}: real results and counts, no timing.\n"
 
 
-def vet_simulated(kernels: list[Kernel[Any]], shape: tuple[int, int, int]) -> None:
-    """Estimate the simulation; say so when it is long, refuse it when it is absurd.
+def vet_simulated(kernels: list[Kernel[Any]], shape: tuple[int, int, int], card: Gpu) -> None:
+    """Estimate a simulation that is not small; say so when it is long, refuse it when it is absurd.
 
     Raises:
         InputError: longer than six hours.
     """
     from ..inputs import InputError
-    from ..ladder.estimate import simulated_seconds
+    from ..ladder.estimate import QUICK_WORK, simulated_seconds
+    from .ladder_view import many
 
-    seconds = simulated_seconds(kernels, shape)
     m, n, k = shape
-    if seconds > REFUSED_FROM:
-        raise InputError(
-            f"shape {m}x{n}x{k} would take the simulator about {seconds / 3600:.0f} hours; the limit is "
-            f"{REFUSED_FROM / 3600:.0f}: take a smaller shape, fewer --rungs, or a machine with a GPU"
-        )
+    if m * n * k <= QUICK_WORK:
+        return
+    seconds = 0.0
+    for seconds in simulated_seconds(kernels, shape, card):
+        if seconds > REFUSED_FROM:
+            raise InputError(
+                f"shape {m}x{n}x{k} would take the simulator more than {REFUSED_FROM / 3600:.0f} hours, the limit: "
+                f"take a smaller shape, fewer or faster --rungs, or a machine with a GPU"
+            )
     if seconds > SLOW_FROM:
         err().print(
-            f"[yellow]{m}x{n}x{k} takes the simulator about {seconds / 60:.0f} minutes;[/yellow] "
+            f"[yellow]{m}x{n}x{k} will take the simulator about {many(max(round(seconds / 60), 1), 'minute')};[/yellow] "
             f"a smaller --shape or fewer --rungs take less. Going on.",
             soft_wrap=True,
         )

@@ -1,32 +1,44 @@
-"""How long the simulator will take, before it is asked."""
+"""How long the simulator will take, told by timing a small corner of the problem first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..hardware import Gpu
 from ..kernels import Kernel
+from .pose import Posed, Task, pose
 
-__all__ = ["simulated_seconds"]
+__all__ = ["QUICK_WORK", "simulated_seconds"]
 
-SECONDS_A_STEP = 250e-6
-"""Of one step of a program along K, with counting, measured on one core of the machine this was written on."""
+QUICK_WORK = 256 * 256 * 128
+"""Multiply-adds of a problem too small to be worth an estimate: seconds a rung at most."""
 
-ELEMENTS_A_SECOND = 2.0e8
-"""Multiply-adds a second inside large tiles, likewise."""
+PROBE = (128, 256, 64)
+"""M, N, K of the corner that is timed, at most: one large tile, or several small ones, and a few steps along K."""
 
 
-def simulated_seconds(kernels: Sequence[Kernel[Any]], shape: tuple[int, int, int]) -> float:
-    """Seconds to simulate the rungs one after the other, within a factor of two or three.
+def simulated_seconds(kernels: Sequence[Kernel[Any]], shape: tuple[int, int, int], card: Gpu) -> Iterator[float]:
+    """Seconds to simulate and count the rungs, added up rung by rung; right within a factor of two or so.
 
-    A program costs a fixed time for each step along K, whatever its tile, and its multiply-adds on top.
+    A rung's time grows with the multiply-adds, as its tiles and steps do. Each number yielded costs the time of one
+    probe, so that the caller can stop as soon as the sum is too much.
     """
-    m, n, k = shape
+    from ..sim import simulate
+
+    probe = tuple(min(extent, most) for extent, most in zip(shape, PROBE, strict=True))
+    scale = shape[0] * shape[1] * shape[2] / max(probe[0] * probe[1] * probe[2], 1)
+    task = Task.random(*probe, seed=0)
     total = 0.0
     for kernel in kernels:
-        default = getattr(kernel, "default", None)
-        tile_m, tile_n, tile_k = (getattr(default, name, 64) for name in ("tile_m", "tile_n", "tile_k"))
-        programs = -(-m // tile_m) * -(-n // tile_n)
-        steps = -(-k // max(tile_k, 1)) * max(min(tile_k, 32), 1)
-        total += programs * steps * (SECONDS_A_STEP + tile_m * tile_n / ELEMENTS_A_SECOND)
-    return total
+        posed = pose(kernel, task, card)
+        if isinstance(posed, Posed):
+            operands = task.operands(posed.problem.a.dtype)
+            started = time.monotonic()
+            try:
+                simulate(posed.plan, operands)
+            except Exception:  # whatever is wrong with a rung is told when it is run, not here
+                continue
+            total += (time.monotonic() - started) * scale
+        yield total
