@@ -146,7 +146,7 @@ def measure(
     clock = device.clock
     say(f"{problem}: {count} operand sets of {settings.data} data")
     lanes = {name: Lane() for name in names}
-    with matched_precision(problem) as flags, torch.inference_mode():
+    with matched_precision(problem) as flags, torch.no_grad():
         sets = make_sets(problem, count, kind=settings.data, seed=seed, device=device.name)
         bound: dict[str, list[dict[str, Any]]] = {}
         entries: dict[str, Entry] = {}

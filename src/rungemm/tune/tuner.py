@@ -151,7 +151,7 @@ def _survey(
     problem, started = result.problem, time.monotonic()
     count = min(SURVEY_SETS, sets_needed(set_bytes(problem), device.l2_bytes))
     rotation = Rotation(count, set_bytes(problem), device.l2_bytes)
-    with matched_precision(problem), torch.inference_mode():
+    with matched_precision(problem), torch.no_grad():
         sets = make_sets(problem, count, seed=seed or 0, device=device.name)
         for operands, d in zip(sets, outputs_for(problem, count, device.name), strict=True):
             operands["D"] = d

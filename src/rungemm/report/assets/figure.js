@@ -15,6 +15,7 @@ function figure(spec) {
     const choose = el("select", { "aria-label": control.label, onchange: () => { state[control.key] = choose.value; redraw(); } });
     for (const [value, text] of control.options) choose.append(el("option", { value }, text));
     if (control.options.length > 1) controls.append(el("label", {}, control.label, choose));
+    else controls.append(el("span", { class: "soft" }, `${control.label}: ${control.options[0][1]}`));
   }
   controls.append(
     el("span", { class: "export" },
