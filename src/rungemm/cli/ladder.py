@@ -259,8 +259,9 @@ def vet_simulated(kernels: list[Kernel[Any]], shape: tuple[int, int, int], card:
                 f"take a smaller shape, fewer or faster --rungs, or a machine with a GPU"
             )
     if seconds > SLOW_FROM:
+        time = many(max(round(seconds / 60), 1), "minute")
         err().print(
-            f"[yellow]{m}x{n}x{k} will take the simulator about {many(max(round(seconds / 60), 1), 'minute')};[/yellow] "
+            f"[yellow]{m}x{n}x{k} will take the simulator about {time};[/yellow] "
             f"a smaller --shape or fewer --rungs take less. Going on.",
             soft_wrap=True,
         )
