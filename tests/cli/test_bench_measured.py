@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rungemm.bench.contenders import Ours, TorchMatmul  # noqa: E402
-from rungemm.bench.device import HostDevice  # noqa: E402
-from rungemm.cli.main import main  # noqa: E402
-from rungemm.hardware import ZOO  # noqa: E402
-from rungemm.problem import Problem  # noqa: E402
+from rungemm.bench.contenders import Ours, TorchMatmul
+from rungemm.bench.device import HostDevice
+from rungemm.cli.main import main
+from rungemm.hardware import ZOO
+from rungemm.problem import Problem
 
 
 @pytest.fixture(autouse=True)
