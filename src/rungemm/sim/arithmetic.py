@@ -144,7 +144,8 @@ def fma_tile(u: np.ndarray, v: np.ndarray, w: np.ndarray, element: ElementType, 
     """u * v + w, and the event."""
     result = numeric.fma(u, v, w)
     if MACHINE.observer is not None:
-        emit("fma", layout=layout, shape=result.shape, element_bytes=element.bytes, key=("fma", layout, result.shape))
+        key = (id(layout), result.shape)
+        emit("fma", layout=layout, shape=result.shape, element_bytes=element.bytes, key=key)
     return Tile(result, element, layout)
 
 

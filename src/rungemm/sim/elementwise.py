@@ -81,7 +81,7 @@ def dot_fma(a: Any, b: Any, acc: Any) -> Tile:
         total = numeric.fma(x[:, k : k + 1], y[k : k + 1, :], total)
     if MACHINE.observer is not None:
         k = a.shape[1]
-        key = ("fma", parent, acc.shape, k)
+        key = (id(parent), acc.shape, k)
         emit("fma", layout=parent, shape=acc.shape, k=k, element_bytes=acc.element.bytes, key=key)
     return Tile(total, acc.element, parent)
 

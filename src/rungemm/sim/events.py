@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -50,7 +51,7 @@ class Site:
     kernel_file: str
     kernel_line: int
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, int, str, int]:
         """Equal for the same place in two runs, and across processes."""
         return (self.file, self.line, self.kernel_file, self.kernel_line)
@@ -86,7 +87,7 @@ class SharedRegion:
         name: how messages call it, from the line that allocated it.
         layout, shape, element_bytes: the Gluon layout and extent of the whole allocation.
         view_layout, view_shape: those of the view accessed (``view_layout``: after index, permute and so on).
-        key: hashable; equal when allocation, extent, transformation and position of the view are equal.
+        key: equal when layout, extent, transformation and position of the view are equal, in one process.
     """
 
     allocation: int
@@ -96,7 +97,7 @@ class SharedRegion:
     element_bytes: int
     view_layout: Any
     view_shape: tuple[int, ...]
-    key: tuple[Any, ...]
+    key: int
 
 
 @dataclass(eq=False)

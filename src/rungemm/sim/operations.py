@@ -86,7 +86,7 @@ def convert_layout(value: Any, layout: Any, assert_trivial: bool = False) -> Til
     if target is not value.layout and MACHINE.observer is not None and not isinstance(value.layout, gl.AutoLayout):
         emit(
             "convert_layout", layout=target, source_layout=value.layout, shape=value.shape,
-            element_bytes=value.element.bytes, key=("convert", value.layout, target, value.shape, value.element.bytes),
+            element_bytes=value.element.bytes, key=(id(value.layout), id(target), value.shape, value.element.bytes),
         )  # fmt: skip
     return Tile(data, value.element, target, value._align)
 

@@ -23,6 +23,10 @@ from .types import FLOAT, ElementType, Shape
 __all__ = ["Allocation", "View"]
 
 
+# Small numbers for distinct views, so that observers' keys are cheap. Canonical layouts live for ever: ids stay valid.
+_regions: dict[Any, int] = {}
+
+
 class Allocation:
     """One ``allocate_shared_memory``.
 
@@ -248,7 +252,8 @@ class View:
             whole = self.allocation
             base = whole.data.__array_interface__["data"][0]
             at = self.data.__array_interface__["data"][0] - base
-            key = (whole.layout, whole.shape, whole.element.name, at, self.data.shape, self.data.strides)
+            what = (id(whole.layout), whole.shape, whole.element.name, at, self.data.shape, self.data.strides)
+            key = _regions.setdefault(what, len(_regions))
             self._region = SharedRegion(
                 whole.number, whole.name, whole.layout, whole.shape, whole.element.bytes, self.layout, self.shape, key
             )
@@ -303,7 +308,7 @@ class View:
             region = self.region
             emit(
                 "shared_load", layout=layout, shape=self.shape, element_bytes=whole.element.bytes, shared=region,
-                shared_bytes=self.byte_offsets, key=(region.key, layout),
+                shared_bytes=self.byte_offsets, key=(region.key, id(layout)),
             )  # fmt: skip
         return Tile(self.data.copy(), whole.element, layout)
 
@@ -324,7 +329,7 @@ class View:
             region = self.region
             emit(
                 "shared_store", layout=value.layout, shape=self.shape, element_bytes=whole.element.bytes, shared=region,
-                shared_bytes=self.byte_offsets, key=(region.key, value.layout),
+                shared_bytes=self.byte_offsets, key=(region.key, id(value.layout)),
             )  # fmt: skip
         self.fill(data)
 

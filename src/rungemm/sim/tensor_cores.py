@@ -137,7 +137,7 @@ def warpgroup_mma(
         emit(
             "wgmma", layout=acc.layout, shape=(m, n), k=k, operands=(element.name, acc.element.name),
             a_in_registers=isinstance(a, Tile), element_bytes=element.bytes,
-            key=("wgmma", acc.layout, m, n, k, element.name, acc.element.name, isinstance(a, Tile)),
+            key=(id(acc.layout), m, n, k, element.name, acc.element.name, isinstance(a, Tile)),
         )  # fmt: skip
     holder: list[np.ndarray] = []
     registers = a.data if isinstance(a, Tile) else None
@@ -194,7 +194,7 @@ def mma_v2(a: Any, b: Any, acc: Any, input_precision: Any = None) -> Tile:
         emit(
             "mma", layout=acc.layout, shape=(m, n), k=k, operands=(a.element.name, acc.element.name),
             a_in_registers=True,
-            element_bytes=a.element.bytes, key=("mma", acc.layout, m, n, k, a.element.name, acc.element.name),
+            element_bytes=a.element.bytes, key=(id(acc.layout), m, n, k, a.element.name, acc.element.name),
         )  # fmt: skip
     return Tile(
         numeric.matmul(a.data, b.data, acc.data, acc.element.numpy, saturate=acc.element is I32),
