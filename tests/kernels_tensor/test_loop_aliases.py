@@ -1,7 +1,7 @@
 """No jitted loop remembers a variable by another name: Triton 3.6 then loses it, and a kernel hung on the card.
 
-Before a loop it runs the body once for show and carries the variables whose value has changed. Of ``before = slot`` ahead
-of the loop and again inside it, both names are one value at that moment, so ``before`` counts as unchanged for ever.
+Before a loop it runs the body once for show and carries the variables whose value has changed. Of ``before = slot``
+ahead of the loop and again inside it, both names are one value then, so ``before`` counts as unchanged for ever.
 """
 
 from __future__ import annotations

@@ -53,8 +53,6 @@ def still_barriers(text: str) -> list[str]:
             _, source = defined.get(operation[2], (0, ""))
             index = re.search(r"memdesc_index %[\w#]+\[(%[\w#]+)\]", source)
             slot = index[1] if index else operation[2]
-            if inside.get(slot.split("#")[0], ()) != here and not re.match(r"%c\d", slot):
-                found.append(body)
-            elif re.match(r"%c\d", slot):
+            if re.match(r"%c\d", slot) or inside.get(slot.split("#")[0], ()) != here:
                 found.append(body)
     return found
