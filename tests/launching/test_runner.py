@@ -31,6 +31,7 @@ def prepared_on_cpu(fake_cuda, monkeypatch):
     monkeypatch.setattr(runner, "_current_stream_of", lambda: lambda device: 0x77)
     monkeypatch.setattr(runner, "_place", lambda device: torch.device("cpu"))
     monkeypatch.setattr(runner, "_functions", {})
+    monkeypatch.setattr(runner, "_captured", [])
 
     def make(plan: LaunchPlan) -> runner.Prepared:
         return runner.Prepared(plan, CPU, compile_plan(plan, 90), fake_cuda.driver)
@@ -80,8 +81,14 @@ def test_workspaces_are_made_zeroed_and_kept_as_the_plan_says(prepared_on_cpu, f
     assert len(flags) == 1 and pointers == {flags[0].data_ptr()} and not flags[0].any()
     assert len([tensor for tensor in made if tensor.dtype == torch.float32]) == 3
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    for _ in range(runner.CAPTURES):
+        prepared.run({"A": a})
+        pointers.add(struct.unpack("<Q", fake_cuda.parameters()[fields.index("x")])[0])
+    assert len(pointers) == 1 + runner.CAPTURES, "every captured launch gets memory of its own"
+    assert len([tensor for tensor in made if tensor.dtype == torch.int32]) == 1, "zeroed before any capture"
+    assert not any(tensor.any() for tensor in runner._captured)
     prepared.run({"A": a})
-    assert len([tensor for tensor in made if tensor.dtype == torch.int32]) == 2, "a graph gets memory of its own"
+    assert len([tensor for tensor in made if tensor.dtype == torch.int32]) == 2, "none left: zeroed in the graph"
 
 
 def test_operands_elsewhere_are_refused(prepared_on_cpu) -> None:
