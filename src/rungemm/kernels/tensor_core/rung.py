@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...compat import gl
-from ...dtypes import BF16, FP16, FP32
+from ...dtypes import BF16, FP16, FP32, DType
 from ...hardware import Gpu
 from ...problem import Problem
 from ..base import Kernel, TileConfig
@@ -56,7 +56,7 @@ class MmaRung(Kernel[MmaConfig]):
     producer_warps: ClassVar[int] = 0
     family = "tensor_core"
     min_arch = 80
-    dtypes = (FP16, BF16)
+    dtypes: ClassVar[tuple[DType, ...]] = (FP16, BF16)
     config_type = MmaConfig
 
     def rejects(self, problem: Problem, config: MmaConfig, gpu: Gpu) -> str | None:
