@@ -18,7 +18,7 @@ from . import numeric
 from .alignment import scalar
 from .asynchronous import TensorDescriptor
 from .context import MACHINE
-from .events import Alignment, Observer, Site
+from .events import Observer, Site
 from .faults import SOURCES, SimulationFault
 from .memory import AddressSpace, Buffer
 from .program import SCHEDULES, Program
@@ -136,6 +136,7 @@ def run(
     """
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule {schedule!r} is unknown: use one of {', '.join(SCHEDULES)}")
+    translate_kernel(kernel)  # says so if it is no kernel
     sizes = (int(grid),) if isinstance(grid, int) else tuple(int(g) for g in grid)
     padded = (*sizes, 1, 1)
     full_grid = (padded[0], padded[1], padded[2])
@@ -156,7 +157,8 @@ def run(
     for name, value in zip(names, args, strict=False):
         if isinstance(value, np.ndarray):
             buffer = buffer_of(value, name)
-            known = Alignment((buffer.address_of(0).item() & -buffer.address_of(0).item() & 31 or 16,), (1,), (1,))
+            divisible = int(buffer.address_of(0)) % 16 == 0
+            known = scalar(16 if divisible else 1, (1,))
             arguments[name] = Pointer(buffer, 0, None, known)
         elif isinstance(value, TensorMap):
             buffer = buffer_of(value.array, name)
