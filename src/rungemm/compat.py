@@ -49,6 +49,7 @@ __all__ = [
     "compiler_stamp",
     "compiler_tool",
     "constexpr",
+    "constexpr_parameters",
     "fence_async_shared",
     "gl",
     "gluon",
@@ -242,6 +243,11 @@ def gluon_builtins() -> list[tuple[str, Any]]:
 def is_jit(value: Any) -> bool:
     """A ``@gluon.jit`` or ``@triton.jit`` function; its raw Python function is ``.fn``."""
     return isinstance(value, triton.runtime.jit.JITFunction)
+
+
+def constexpr_parameters(kernel: Any) -> set[str]:
+    """The names of a jitted function's compile-time parameters."""
+    return {parameter.name for parameter in kernel.params if parameter.is_constexpr}
 
 
 def is_constexpr_function(value: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compat import constexpr_parameters
 from ..kernels.plan import Descriptor, Launch, LaunchPlan, Scalar
 from ..kernels.plan import Pointer as PlanPointer
 from . import numeric
@@ -142,6 +143,9 @@ def run(
     full_grid = (padded[0], padded[1], padded[2])
     space = AddressSpace()
     names = list(kernel.fn.__code__.co_varnames[: kernel.fn.__code__.co_argcount])
+    if len(args) > len(names):
+        raise TypeError(f"{kernel.fn.__name__} takes {len(names)} arguments, {len(args)} were given")
+    compile_time = constexpr_parameters(kernel)
     buffers: dict[int, Buffer] = {}
 
     def buffer_of(array: np.ndarray, name: str) -> Buffer:
@@ -155,7 +159,9 @@ def run(
 
     arguments: dict[str, Any] = {}
     for name, value in zip(names, args, strict=False):
-        if isinstance(value, np.ndarray):
+        if name in compile_time:
+            arguments[name] = value
+        elif isinstance(value, np.ndarray):
             buffer = buffer_of(value, name)
             divisible = int(buffer.address_of(0)) % 16 == 0
             known = scalar(16 if divisible else 1, (1,))
