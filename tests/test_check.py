@@ -9,7 +9,7 @@ from broken_kernels import ForgetsLastK, MasksNothing
 from rungemm.check import CASES, QUICK, Case, View, check, launch_on_simulator
 from rungemm.dtypes import FP32
 from rungemm.hardware import ZOO
-from rungemm.kernels import find_kernel
+from rungemm.kernels import LADDER, find_kernel
 
 H200 = ZOO["h200"]
 SMALL = [case for case in QUICK if max(case.shape) < 100]
@@ -94,3 +94,12 @@ def test_the_cases_cover_what_they_must():
     assert any(case.poison == "A" and case.alpha == 0 for case in CASES)
     assert {case.layout for case in CASES} >= {"NN", "NT", "TN", "TT"}
     assert any(case.offset == 1 for case in CASES) and any(case.step not in (0, 1) for case in CASES)
+
+
+def test_every_arithmetic_that_a_rung_takes_is_swept(seed):
+    tensor = next(kernel for kernel in LADDER if kernel.min_arch == 90)
+    results = list(check([tensor], H200, cases=[Case("small", (33, 32, 16), beta=0.5)], seed=seed))
+    assert all(result.ok for result in results), results
+    assert {"tf32", "bf16", "fp16"} <= {result.arithmetic for result in results}
+    (declined,) = check([tensor], ZOO["rtx4090"], cases=[Case("small", (33, 32, 16))], seed=seed)
+    assert declined.ok is None and "sm_90" in declined.why

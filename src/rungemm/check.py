@@ -134,7 +134,10 @@ Launcher = Callable[[LaunchPlan, Operands], None]
 
 @dataclass
 class Checked:
-    """What one rung made of one case. ``ok`` is ``None`` when the rung's predicate declined it; ``why`` says why."""
+    """What one rung made of one case, multiplied as ``arithmetic`` says (a key of CHOICES).
+
+    ``ok`` is ``None`` when the rung's predicate declined it; ``why`` says why.
+    """
 
     rung: str
     case: str
@@ -143,7 +146,7 @@ class Checked:
     error: float | None = None
     tolerance: float | None = None
     seconds: float = 0.0
-    dtype: str = ""
+    arithmetic: str = ""
     shape: tuple[int, int, int] = field(default=(0, 0, 0))
 
     def to_dict(self) -> dict[str, Any]:
@@ -195,39 +198,48 @@ def check(
     launch: Launcher = launch_on_simulator,
     seed: int = 0,
 ) -> Iterator[Checked]:
-    """Every kernel with its default config on every case, rung by rung; one result each, as it is known."""
+    """Every kernel with its default config on every case, in every arithmetic that it takes; results as they are known.
+
+    A kernel that takes none has one result for the case, with its reason.
+    """
     for kernel in kernels:
         for number, case in enumerate(cases):
-            rng = np.random.default_rng([seed, number])
-            started = time.monotonic()
-            result = _check_one(kernel, case, card, launch, rng)
-            result.seconds = time.monotonic() - started
-            yield result
+            declined = []
+            for name in CHOICES:
+                started = time.monotonic()
+                result = _check_one(kernel, case, name, card, launch, np.random.default_rng([seed, number]))
+                result.seconds = time.monotonic() - started
+                if result.ok is None:
+                    declined.append(result)
+                else:
+                    yield result
+            if len(declined) == len(CHOICES):
+                yield declined[0]
 
 
-def _check_one(kernel: Kernel[Any], case: Case, card: Gpu, launch: Launcher, rng: np.random.Generator) -> Checked:
-    result = Checked(kernel.name, case.name, None, shape=case.shape)
+def _check_one(
+    kernel: Kernel[Any], case: Case, arithmetic: str, card: Gpu, launch: Launcher, rng: np.random.Generator
+) -> Checked:
+    result = Checked(kernel.name, case.name, None, arithmetic=arithmetic, shape=case.shape)
     if case.step < 0 and launch is launch_on_gpu:
         result.why = "torch has no negative strides"
         return result
-    for dtype, precision in CHOICES:
-        operands = _operands(case, dtype, rng)
-        problem = _problem(case, operands, precision)
-        try:
-            plan = kernel.plan(problem, kernel.default_config(problem, card), card)
-        except Unsupported as error:
-            result.why = result.why or str(error)
-            continue
-        result.dtype, result.why = dtype.name, ""
-        before = {role: view.buffer.copy() for role, view in operands.items()}
-        try:
-            if not problem.is_empty:
-                launch(plan, operands)
-        except Exception as error:  # a fault of the simulator, the compiler or the driver: each fails this case alone
-            result.ok, result.why = False, " ".join(f"{type(error).__name__}: {error}".split())
-            return result
-        return _judge(result, problem, operands, before)
-    return result
+    dtype, precision = CHOICES[arithmetic]
+    operands = _operands(case, dtype, rng)
+    problem = _problem(case, operands, precision)
+    try:
+        plan = kernel.plan(problem, kernel.default_config(problem, card), card)
+    except Unsupported as error:
+        result.why = str(error)
+        return result
+    before = {role: view.buffer.copy() for role, view in operands.items()}
+    try:
+        if not problem.is_empty:
+            launch(plan, operands)
+    except Exception as error:  # a fault of the simulator, the compiler or the driver: each fails this case alone
+        result.ok, result.why = False, " ".join(f"{type(error).__name__}: {error}".split())
+        return result
+    return _judge(result, problem, operands, before)
 
 
 def _operands(case: Case, dtype: DType, rng: np.random.Generator) -> Operands:

@@ -135,3 +135,12 @@ def test_a_long_simulation_is_announced(rungemm, monkeypatch):
     monkeypatch.setattr("rungemm.ladder.estimate.QUICK_WORK", 0)
     ran = rungemm("ladder", "--rungs", "vectorised", "--shape", "32", "--json")
     assert ran.code == 0 and "about 1 minute;" in ran.err and ran.json
+
+
+def test_dtype_sets_every_rung_that_arithmetic(rungemm):
+    hopper = next(kernel.name for kernel in LADDER if kernel.min_arch == 90)
+    ran = rungemm("ladder", "--rungs", f"naive,{hopper}", "--shape", "32", "--dtype", "bf16", "--json")
+    assert ran.code == 0, ran.err
+    naive, tensor = ran.json
+    assert naive["correct"] is None and "bf16" in naive["why"]
+    assert tensor["correct"] is True and tensor["dtype"] == "bf16"

@@ -32,6 +32,7 @@ import pytest
         (["ladder", "--beta", "1e39"], ["--beta", "1e39"]),
         (["ladder", "--seed", "-1"], ["--seed", "'-1'", "0 or more"]),
         (["ladder", "--seed", "abc"], ["--seed", "'abc'"]),
+        (["ladder", "--dtype", "fp12"], ["--dtype", "'fp12'", "bf16"]),
         (["ladder", "--a", "x.npy"], ["B is missing", "--b"]),
         (["ladder", "--b", "x.npy"], ["A is missing", "--a"]),
         (["ladder", "--a", "x.npy", "--b", "y.npy", "--shape", "64"], ["--shape", "exclude"]),

@@ -67,11 +67,15 @@ def check(
     with Progress(*columns, console=remarks, transient=True, disable=not remarks.is_terminal) as progress:
         bar = progress.add_task("checking", total=len(kernels) * len(cases))
         launch = launch_on_gpu if device else launch_on_simulator
+        seen: tuple[str, str] | None = None
         for result in sweep(kernels, card, cases=cases, launch=launch, seed=number):
+            if seen is not None and result.rung != seen[0] and not as_json:
+                _summary([each for each in results if each.rung == seen[0]])
             results.append(result)
-            progress.update(bar, advance=1, description=result.rung)
-            if not as_json and len(results) % len(cases) == 0:
-                _summary(results[-len(cases) :])
+            progress.update(bar, advance=(result.rung, result.case) != seen, description=result.rung)
+            seen = (result.rung, result.case)
+        if seen is not None and not as_json:
+            _summary([each for each in results if each.rung == seen[0]])
     failed = [result for result in results if result.ok is False]
     if as_json:
         print_json([result.to_dict() for result in results])
@@ -95,11 +99,12 @@ def _summary(results: Sequence[Checked]) -> None:
     mark = "[bold red]FAIL[/bold red]" if failed else "[green]ok[/green]  "
     seconds = sum(result.seconds for result in results)
     worst = max((result.error / result.tolerance for result in results if result.error and result.tolerance), default=0)
-    text = f"{mark} [bold]{results[0].rung:<18}[/bold] {passed} pass"
+    kinds = ", ".join(dict.fromkeys(result.arithmetic for result in results if result.ok is not None))
+    text = f"{mark} [bold]{results[0].rung:<18}[/bold] {passed} pass" + (f" in {kinds}" if kinds else "")
     text += f", {len(declined)} declined" if declined else ""
     text += f", {len(failed)} FAIL" if failed else ""
     console.print(f"{text}; largest error {worst:.0%} of what is allowed; {seconds:.1f} s", soft_wrap=True)
     for result in failed:
-        console.print(f"       {result.case}: {result.why}", soft_wrap=True, markup=False)
+        console.print(f"       {result.case}, {result.arithmetic}: {result.why}", soft_wrap=True, markup=False)
     for why in sorted({result.why for result in declined}):
         console.print(f"       declined: {why}", soft_wrap=True, markup=False)

@@ -28,6 +28,13 @@ SeedOption = Annotated[
     typer.Option("--seed", metavar="N", help="Seed of the random matrices. [default: a new one, printed]"),
 ]
 
+DtypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype", metavar="TYPE", help="fp32, tf32, bf16, fp16 or tf32x3. [default: for each rung the first it takes]"
+    ),
+]
+
 
 def print_json(value: Any) -> None:
     """JSON on stdout: two spaces of indent, NaN and Inf never (they are no JSON), so numbers are made finite first."""
@@ -88,6 +95,20 @@ def chosen_rungs(text: str | None) -> list[Kernel[Any]]:
     from ..kernels import LADDER, find_kernel
 
     return [find_kernel(name) for name in select_names(text, [kernel.name for kernel in LADDER])]
+
+
+def chosen_arithmetic(name: str | None) -> str | None:
+    """What operands are multiplied as, or ``None`` for each rung's own.
+
+    Raises:
+        InputError: an unknown name.
+    """
+    from ..inputs import InputError
+    from ..ladder.pose import CHOICES
+
+    if name is None or name.lower() in CHOICES:
+        return None if name is None else name.lower()
+    raise InputError(f"--dtype is {name!r}: use one of {', '.join(CHOICES)}")
 
 
 def chosen_seed(text: str | None) -> int:

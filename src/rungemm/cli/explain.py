@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from .common import (
+    DtypeOption,
     GpuOption,
     JsonOption,
     SeedOption,
+    chosen_arithmetic,
     chosen_card,
     chosen_rungs,
     chosen_seed,
@@ -27,6 +29,7 @@ def explain(
     rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung's name or number: see rungemm ladder --list.")],
     shape: Annotated[str | None, typer.Option("--shape", metavar="MxNxK", help="[default: 128x128x128]")] = None,
     gpu: GpuOption = None,
+    dtype: DtypeOption = None,
     seed: SeedOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -53,7 +56,7 @@ def explain(
     if 0 in (m, n, k):
         raise InputError(f"shape {m}x{n}x{k} has nothing to explain: give extents of 1 or more")
     vet_simulated(kernels, (m, n, k), card)
-    task = Task.random(m, n, k, seed=chosen_seed(seed))
+    task = Task.random(m, n, k, seed=chosen_seed(seed), arithmetic=chosen_arithmetic(dtype))
     remarks = err()
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=remarks, transient=True, disable=not remarks.is_terminal) as progress:

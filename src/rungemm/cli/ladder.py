@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .common import (
+    DtypeOption,
     GpuOption,
     JsonOption,
     RungsOption,
     SeedOption,
+    chosen_arithmetic,
     chosen_card,
     chosen_rungs,
     chosen_scalar,
@@ -57,6 +60,7 @@ def ladder(
     cast: Annotated[bool, typer.Option("--cast", help="Round files of other real types to fp32.")] = False,
     alpha: Annotated[str, typer.Option("--alpha", metavar="X", help="alpha in alpha * A @ B + beta * C.")] = "1",
     beta: Annotated[str, typer.Option("--beta", metavar="X", help="beta, likewise.")] = "0",
+    dtype: DtypeOption = None,
     seed: SeedOption = None,
     simulate: Annotated[bool, typer.Option("--simulate", help="Use the simulator even where there is a GPU.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the rungs and their ideas; run nothing.")] = False,
@@ -80,7 +84,10 @@ def ladder(
     if list_:
         return _list(kernels, card, as_json)
     device = here and not simulate and _usable(as_json)
-    scalars = chosen_scalar("alpha", alpha), chosen_scalar("beta", beta)
+    wanted = _Wanted(
+        chosen_scalar("alpha", alpha), chosen_scalar("beta", beta), chosen_arithmetic(dtype), chosen_seed(seed), cast
+    )
+    extents = parse_shape(shape) if shape is not None else None
     default = MEASURED_SHAPE if device else SIMULATED_SHAPE
 
     def vet(m: int, n: int, k: int) -> None:
@@ -88,9 +95,7 @@ def ladder(
         if not device:
             vet_simulated(kernels, (m, n, k), card)
 
-    task = _task(
-        parse_shape(shape) if shape is not None else None, default, (a, b, c), cast, scalars, chosen_seed(seed), vet
-    )
+    task = _task(extents, default, (a, b, c), wanted, vet)
     records = _climb(kernels, task, card, device, as_json)
     if as_json:
         print_json([record.to_dict() for record in records])
@@ -108,7 +113,7 @@ def _list(kernels: list[Kernel[Any]], card: Gpu, as_json: bool) -> int:
     from .ladder_view import listing
 
     task = Task.random(*SIMULATED_SHAPE, seed=0)
-    rungs = []
+    rungs: list[dict[str, Any]] = []
     for kernel in kernels:
         posed = pose(kernel, task, card)
         state = posed.why if isinstance(posed, Refused) else "ready"
@@ -132,13 +137,22 @@ def _usable(as_json: bool) -> bool:
     return why is None
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """How the operands are made and multiplied, as asked."""
+
+    alpha: float
+    beta: float
+    arithmetic: str | None
+    seed: int
+    cast: bool
+
+
 def _task(
     shape: tuple[int, int, int] | None,
     default: tuple[int, int, int],
     files: tuple[Path | None, Path | None, Path | None],
-    cast: bool,
-    scalars: tuple[float, float],
-    seed: int,
+    wanted: _Wanted,
     vet: Callable[[int, int, int], None],
 ) -> Task:
     """The operands: from files if given, else random ones; ``vet`` refuses extents before anything large is made."""
@@ -147,25 +161,26 @@ def _task(
     from ..inputs import InputError, random_matrix, read_matrix
     from ..ladder import Task
 
-    alpha, beta = scalars
+    alpha, beta, seed = wanted.alpha, wanted.beta, wanted.seed
     if files == (None, None, None):
         m, n, k = shape or default
         vet(m, n, k)
-        return Task.random(m, n, k, alpha=alpha, beta=beta, seed=seed)
+        return Task.random(m, n, k, alpha=alpha, beta=beta, seed=seed, arithmetic=wanted.arithmetic)
     if shape is not None:
         raise InputError("--shape and --a, --b, --c exclude each other: the files have their shapes; leave one out")
     for name, path in zip("AB", files, strict=False):
         if path is None:
             raise InputError(f"{name} is missing: give --{name.lower()} FILE as well; both operands come from files")
     a, b, c = (
-        None if path is None else read_matrix(name, path, cast=cast) for name, path in zip("ABC", files, strict=True)
+        None if path is None else read_matrix(name, path, cast=wanted.cast)
+        for name, path in zip("ABC", files, strict=True)
     )
     assert a is not None and b is not None
     if a.shape[1] == b.shape[0]:
         vet(a.shape[0], b.shape[1], a.shape[1])
     if c is None and beta != 0:
         c = random_matrix(np.random.default_rng(seed), a.shape[0], b.shape[1])
-    return Task(a, b, c if beta != 0 else None, alpha, beta)
+    return Task(a, b, c if beta != 0 else None, alpha, beta, arithmetic=wanted.arithmetic)
 
 
 def _fits(m: int, n: int, k: int) -> None:

@@ -16,8 +16,14 @@ from ..problem import Precision, Problem, ProblemError
 
 __all__ = ["Posed", "Refused", "Task", "pose"]
 
-CHOICES: tuple[tuple[DType, Precision], ...] = ((FP32, "ieee"), (FP32, "tf32"), (BF16, "ieee"), (FP16, "ieee"))
-"""What a rung is offered, in this order: it is set the first that it takes."""
+CHOICES: dict[str, tuple[DType, Precision]] = {
+    "fp32": (FP32, "ieee"),
+    "tf32": (FP32, "tf32"),
+    "bf16": (BF16, "ieee"),
+    "fp16": (FP16, "ieee"),
+    "tf32x3": (FP32, "tf32x3"),
+}
+"""What operands can be multiplied as, by name: their type and the precision. A rung is set the first that it takes."""
 
 
 @dataclass
@@ -26,6 +32,7 @@ class Task:
 
     Attributes:
         seed: of the random operands; ``None`` for the user's own, which keep their type.
+        arithmetic: the one of CHOICES that every rung is set; ``None`` for the first that each takes.
     """
 
     a: np.ndarray
@@ -34,6 +41,7 @@ class Task:
     alpha: float = 1.0
     beta: float = 0.0
     seed: int | None = None
+    arithmetic: str | None = None
     _cast: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -43,11 +51,13 @@ class Task:
         problem_of_arrays(self.a, self.b, self.c, self.blank(), alpha=self.alpha, beta=self.beta)
 
     @staticmethod
-    def random(m: int, n: int, k: int, *, alpha: float = 1.0, beta: float = 0.0, seed: int) -> Task:
+    def random(
+        m: int, n: int, k: int, *, alpha: float = 1.0, beta: float = 0.0, seed: int, arithmetic: str | None = None
+    ) -> Task:
         """Standard normal operands of that shape; C only if beta is not 0."""
         rng = np.random.default_rng(seed)
         a, b = random_matrix(rng, m, k), random_matrix(rng, k, n)
-        return Task(a, b, random_matrix(rng, m, n) if beta != 0 else None, alpha, beta, seed)
+        return Task(a, b, random_matrix(rng, m, n) if beta != 0 else None, alpha, beta, seed, arithmetic)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -94,7 +104,7 @@ def pose(kernel: Kernel[Any], task: Task, card: Gpu) -> Posed | Refused:
     The user's own matrices are never cast: a rung that takes no fp32 then refuses.
     """
     first = None
-    for dtype, precision in CHOICES:
+    for dtype, precision in CHOICES.values() if task.arithmetic is None else (CHOICES[task.arithmetic],):
         if task.seed is None and dtype != dtype_named(task.a.dtype):
             continue
         operands = task.operands(dtype)
