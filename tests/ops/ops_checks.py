@@ -16,10 +16,18 @@ def normal(rng: np.random.Generator, *shape: int, dtype: torch.dtype = torch.flo
     return torch.from_numpy(rng.standard_normal(shape)).to(dtype).to(device)
 
 
-def assert_close(out: torch.Tensor, reference: torch.Tensor, k: int, steps: int = 1, tf32: bool = False) -> None:
+def size_of(a: torch.Tensor, b: torch.Tensor) -> float:
+    """``|| |A| @ |B| || / sqrt(K)``: how large the product is where its terms do not cancel."""
+    return float((a.double().abs() @ b.double().abs()).norm()) / math.sqrt(max(a.shape[-1], 1))
+
+
+def assert_close(
+    out: torch.Tensor, reference: torch.Tensor, k: int, steps: int = 1, tf32: bool = False, size: float = 0.0
+) -> None:
     """``||out - ref|| / ||ref||`` within what the type and K allow, NaN and Inf exactly where they belong.
 
-    ``steps`` is how many roundings to the result's type there may be (an epilogue that is not fused has more).
+    ``steps`` is how many roundings to the result's type there may be (an epilogue that is not fused has more). Where
+    all terms may cancel at once, as with operands of stride 0, the error is held against ``size`` if that is larger.
     """
     assert out.shape == reference.shape, f"{tuple(out.shape)} is not {tuple(reference.shape)}"
     got, want = out.detach().double().cpu(), reference.detach().double().cpu()
@@ -28,7 +36,7 @@ def assert_close(out: torch.Tensor, reference: torch.Tensor, k: int, steps: int 
         assert wrong == 0, f"{wrong} positions differ in {kind.__name__}"
     finite = torch.isfinite(want)
     got, want = got[finite], want[finite]
-    norm = float(want.norm())
+    norm = max(float(want.norm()), size)
     error = float((got - want).norm()) / (norm if norm else 1.0)
     allowed = 4 * 2.0**-24 * math.sqrt(max(k, 1)) + steps * EPSILON[out.dtype] / 2 + (2.0**-10 if tf32 else 0.0)
     assert error <= allowed, f"error {error:.3g}, allowed {allowed:.3g}"

@@ -152,3 +152,42 @@ def test_the_cache_of_choices_does_not_grow_without_end(card, rng, device, monke
         a, b = normal(rng, m, 8, device=device), normal(rng, 8, 4, device=device)
         assert_close(rungemm.matmul(a, b, out=torch.empty(m, 4, device=device)), a.double() @ b.double(), 8)
     assert max(len(execute.entries), len(front.fronts), len(launch._by_problem)) <= 4
+
+
+@pytest.mark.parametrize("call", ["ours", "torch"])
+def test_training_takes_a_short_way_of_its_own(call, card, rng, device, monkeypatch) -> None:
+    def cublas(problem, gpu, **_):
+        decision = dispatch.decide(problem, gpu, table=Table(), all_rungs=False)
+        return replace(decision, chosen=next(option for option in decision.options if option.name == "cublas"))
+
+    if call == "torch":
+        monkeypatch.setattr(launch, "decide", cublas)
+    weight, bias = normal(rng, 24, 16, device=device).requires_grad_(), normal(rng, 24, device=device).requires_grad_()
+    general = []
+    real = api._general
+    monkeypatch.setattr(api, "_general", lambda *x, **kw: general.append(1) or real(*x, **kw))
+    for activation in (None, "gelu", "swiglu"):
+        for turn in range(3):
+            x = normal(rng, 2, 5, 16, device=device).requires_grad_()
+            got = rungemm.linear(x, weight, bias, activation)
+            value = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
+            left, right = value.chunk(2, -1)
+            gated = torch.nn.functional.silu(left) * right
+            want = {None: value, "gelu": torch.nn.functional.gelu(value), "swiglu": gated}[activation]
+            assert_close(got, want, 16, steps=8)
+            seed = normal(rng, *want.shape, device=device)
+            mine = torch.autograd.grad((got * seed).sum(), (x, weight, bias), create_graph=turn == 2)
+            theirs = torch.autograd.grad((want * seed.double()).sum(), (x, weight, bias), create_graph=turn == 2)
+            for one, other in zip(mine, theirs, strict=True):
+                assert_close(one, other, 24, steps=40)
+            if turn == 2:
+                again = torch.autograd.grad(sum(g.square().sum() for g in mine), (x, weight))
+                want_again = torch.autograd.grad(sum(g.square().sum() for g in theirs), (x, weight))
+                for one, other in zip(again, want_again, strict=True):
+                    assert_close(one, other, 24, steps=200)
+        assert len(general) == 1, "only the first call goes the long way"
+        general.clear()
+    a = normal(rng, 6, 16, device=device).requires_grad_()
+    for _ in range(3):
+        got = rungemm.matmul(a, weight.mT)
+        assert_close(torch.autograd.grad(got.sum(), a)[0], weight.double().sum(0).expand(6, 16), 24, steps=8)

@@ -18,7 +18,8 @@ from .composed import composed
 from .core import product, watched
 from .execute import entry_of
 from .fallback import default_out_dtype
-from .front import Front, key_of, matmul_key, remember, take, torch_call
+from .front import Front, at_precision, key_of, matmul_key, remember, take, torch_call
+from .rows import training_call
 from .shapes import pose, view_as, words
 
 __all__ = ["addmm", "bmm", "gemm", "linear", "matmul"]
@@ -297,10 +298,26 @@ def _remember(
     if any(x is not None and x.data_ptr() != y.data_ptr() for x, y in zip(given, posed, strict=True)):
         return
     a, b, c, bias = posed
-    entry = entry_of(a, b, c, bias, value, alpha, beta, precision or "default", epilogue)
+    kind = precision or "default"
     call = None
-    if entry.by_torch and value.dtype == a.dtype and a.dtype in _TORCHS and (precision is None or a.dtype != _FLOAT32):
+    if value.requires_grad:
+        vector = any(x is not None and x.dim() < 2 for x in given[:2])
+        if name not in ("linear", "matmul") or a.dim() != 2 or vector:
+            return
+        # What autograd keeps is V: the product and its bias alone.
+        part = None if epilogue is None or epilogue.bias is None else Epilogue(epilogue.bias)
+        out = a.new_empty((a.shape[0], b.shape[1]), dtype=value.dtype)
+        entry = entry_of(a.detach(), b.detach(), None, bias, out, 1.0, 0.0, kind, part)
+        if entry.by_torch or entry.at is not None:
+            front = Front((*result[:-1], b.shape[1]), value.dtype, value.dtype == a.dtype, entry, None)
+            front.call = training_call(name, a.detach(), b.detach(), bias, front, kind, epilogue)
+            remember(key, front)
+        return
+    entry = entry_of(a, b, c, bias, value, alpha, beta, kind, epilogue)
+    if entry.by_torch and value.dtype == a.dtype and a.dtype in _TORCHS:
         call = torch_call(name, given, alpha, beta, epilogue)
+        if call is not None and precision is not None and a.dtype == _FLOAT32:
+            call = at_precision(call, precision)
     if call is not None or entry.at is not None:
         remember(key, Front(result, value.dtype, value.dtype == a.dtype, entry, call))
 

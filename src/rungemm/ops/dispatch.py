@@ -226,7 +226,8 @@ def _configs(
         if config is not None and config not in seen:
             seen.add(config)
             yield config, None, "model"
-    for config in itertools.islice(kernel.configs(problem, gpu), CONFIGS_ASKED if kernel.name in CHAMPIONS else 1):
+    few = kernel.name not in CHAMPIONS or problem.a.dtype not in kernel.dtypes
+    for config in itertools.islice(kernel.configs(problem, gpu), 1 if few else CONFIGS_ASKED):
         if config not in seen:
             yield config, None, "model"
 

@@ -2,8 +2,8 @@
 
 A front is made after a call has gone the long way (checks, shapes, choice) with tensors that nothing watches. Its key
 holds everything that the long way looked at: shapes, strides, types, devices, the last four bits of each address, the
-scalars, torch's precision. What a key cannot hold is asked in every call: gradients, autocast, transforms, the negative
-bit, memory shared with ``out``.
+scalars, torch's precision, whether a gradient is wanted. What a key cannot hold is asked in every call: autocast,
+transforms, the negative bit, memory shared with ``out``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .execute import follow
 from .fallback import current_precision
 from .launch import ENTRIES_KEPT, Entry
 
-__all__ = ["Front", "fronts", "key_of", "matmul_key", "remember", "take"]
+__all__ = ["Front", "at_precision", "fronts", "key_of", "matmul_key", "remember", "take"]
 
 TorchCall = Callable[[Tensor, Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
 
@@ -49,18 +49,19 @@ def matmul_key(a: Tensor, b: Tensor, out: Tensor | None, precision: str | None) 
         or b.layout is not _STRIDED
         or a.is_neg()
         or b.is_neg()
-        or (_grad() and (a.requires_grad or b.requires_grad or (out is not None and out.requires_grad)))
     ):
         return None
+    grad = _grad()
+    wanted = grad and (a.requires_grad or b.requires_grad)
     dtype = a.dtype
     if precision is None and dtype is _FLOAT32:
         precision = current_precision()
     if out is None:
         return (
-            a.shape, a.stride(), b.shape, b.stride(), dtype, b.dtype, precision, a.get_device(), b.get_device(),
+            a.shape, a.stride(), b.shape, b.stride(), dtype, b.dtype, precision, wanted, a.get_device(), b.get_device(),
             a.data_ptr() & 15 | (b.data_ptr() & 15) << 4,
         )  # fmt: skip
-    if type(out) not in PLAIN or out.layout is not _STRIDED or out.is_neg():
+    if wanted or type(out) not in PLAIN or out.layout is not _STRIDED or out.is_neg() or (grad and out.requires_grad):
         return None
     return (
         a.shape, a.stride(), b.shape, b.stride(), out.shape, out.stride(), dtype, b.dtype, out.dtype, precision,
@@ -76,7 +77,8 @@ class Front:
         shape, dtype: of the result.
         same_type: the result's type is A's.
         entry: the launch; its ``at`` takes addresses.
-        call: torch's own function of the original tensors, where cuBLAS was chosen.
+        call: a function of the original tensors instead of the launch: torch's own, where cuBLAS was chosen, or one
+            that records a gradient.
     """
 
     __slots__ = ("call", "dtype", "entry", "same_type", "shape")
@@ -109,19 +111,25 @@ def key_of(
     ):
         return None
     grad = _grad()
-    if grad and (a.requires_grad or b.requires_grad):
+    wanted = grad and (
+        a.requires_grad
+        or b.requires_grad
+        or (c is not None and c.requires_grad)
+        or (bias is not None and bias.requires_grad)
+    )
+    if out is not None and (wanted or (grad and out.requires_grad)):
         return None
     dtype = a.dtype
     kind = current_precision() if precision is None and dtype is _FLOAT32 else precision
     facts: tuple[object, ...] = (
-        name, kind, dtype, a.shape, a.stride(), a.get_device(), a.data_ptr() & 15,
+        name, kind, wanted, dtype, a.shape, a.stride(), a.get_device(), a.data_ptr() & 15,
         b.dtype, b.shape, b.stride(), b.get_device(), b.data_ptr() & 15, rest,
     )  # fmt: skip
     for x in (c, bias, out):
         if x is None:
             facts += (None,)
             continue
-        if type(x) not in PLAIN or (grad and x.requires_grad) or x.layout is not _STRIDED or x.is_neg():
+        if type(x) not in PLAIN or x.layout is not _STRIDED or x.is_neg():
             return None
         facts += (x.dtype, x.shape, x.stride(), x.get_device(), x.data_ptr() & 15)
     return facts
@@ -188,3 +196,13 @@ def torch_call(
             return lambda x, w, c, bias, out: torch.nn.functional.linear(x, w, bias)
         return lambda x, w, c, bias, out: fallback.apply_epilogue(torch.nn.functional.linear(x, w, bias), None, rest)
     return None
+
+
+def at_precision(call: TorchCall, precision: str) -> TorchCall:
+    """A call of torch's under the fp32 precision asked for, whatever torch's setting is when it comes."""
+
+    def run(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None) -> Tensor:
+        with fallback.torch_precision(a, precision):
+            return call(a, b, c, bias, out)
+
+    return run

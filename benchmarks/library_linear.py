@@ -1,0 +1,132 @@
+"""linear + bias + gelu: the library against torch's eager functions and torch.compile, over a suite of LLM projections.
+
+    PYTHONPATH=src python benchmarks/library_linear.py [--suite llm] [--least-m 256] [--dtype bf16] [--seconds 2]
+                                                       [--out results/h200/linear.json]
+
+Contenders are interleaved in random order, on rotating operand sets (cold L2), as graph replays where kernels are
+short. The library's outputs are compared with float64 first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+import rungemm
+from rungemm.bench.cold import Rotation, sets_needed
+from rungemm.bench.device import CudaDevice
+from rungemm.bench.environment import describe_environment
+from rungemm.bench.graph import turns_for
+from rungemm.bench.interleaved import Entry, StopRule, launches_for, time_interleaved, warm_up
+from rungemm.bench.statistics import spread_of
+from rungemm.bench.store import write_json
+from rungemm.bench.suites import Shape, suite_named
+from rungemm.dtypes import dtype_named
+
+REFERENCES = ("eager", "torch.compile")
+
+
+def eager(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return F.gelu(F.linear(x, w, bias))
+
+
+def library(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return rungemm.linear(x, w, bias, "gelu")
+
+
+def measure(shape: Shape, dtype: torch.dtype, device: CudaDevice, seconds: float, compiled: Any) -> dict[str, Any]:
+    """Medians, ratios and the library's error for one shape."""
+    m, n, k = shape.m, shape.n, shape.k
+    size = (m * k + n * k + n + m * n) * dtype.itemsize
+    count = sets_needed(size, device.l2_bytes)
+    sets = [
+        tuple(torch.randn(s, device="cuda").to(dtype) for s in ((m, k), (n, k), (n,)))
+        for _ in range(count)
+    ]  # fmt: skip
+    rows = slice(0, min(m, 256))
+    x, w, bias = sets[0]
+    want = F.gelu(x[rows].double() @ w.double().mT + bias.double())
+    errors = {}
+    calls = {"eager": eager, "torch.compile": compiled, "library": library}
+    entries = {}
+    for name, call in calls.items():
+        got = call(x, w, bias)
+        errors[name] = float((got[rows].double() - want).norm() / want.norm())
+
+        def launch(index: int, call: Any = call) -> None:
+            call(*sets[index])
+
+        torch.cuda.synchronize()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for index in range(3):
+            launch(index % count)
+        end.record()
+        torch.cuda.synchronize()
+        took = start.elapsed_time(end) / 3e3
+        entries[name] = Entry(launch, launches_for(took, 0.01))
+        if took < 300e-6:
+            turns = turns_for(count)
+            inside = turns * count
+            entries[name] = Entry(launch, max(inside, entries[name].launches // inside * inside),
+                                  device.capture(launch, count, turns), turns)  # fmt: skip
+    rotation = Rotation(count, size, device.l2_bytes)
+    warm_up(entries, device.clock, rotation, budget_s=0.5)
+    rounds = time_interleaved(entries, device.clock, rotation, reference="eager", rule=StopRule(10, 100, seconds))
+    rotation.verdict()
+    decision = rungemm.explain_dispatch((m, n, k), dtype=dtype_named(dtype), layout="NT",
+                                        epilogue=rungemm.Epilogue("row", "gelu"))  # fmt: skip
+    record = {
+        "m": m, "n": n, "k": k, "dtype": dtype_named(dtype).name, "label": shape.label,
+        "chosen": decision.chosen.name, "fused": decision.chosen.is_ours and decision.chosen.after is None,
+        "us": {name: round(1e6 * spread_of(rounds.seconds[name]).median, 2) for name in calls}, "errors": errors,
+        "samples_us": {name: [round(1e6 * s, 3) for s in rounds.seconds[name]] for name in calls},
+    }  # fmt: skip
+    for reference in REFERENCES:
+        ratio = rounds.ratio(reference, "library")
+        record[f"ratio to {reference}"] = [round(x, 4) for x in (ratio.value, ratio.low, ratio.high)]
+    return record
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--suite", default="llm")
+    parser.add_argument("--least-m", type=int, default=256)
+    parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of timing for each shape")
+    parser.add_argument("--limit", type=int, default=0, help="shapes; 0 for all")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    dtype = getattr(torch, dtype_named(arguments.dtype).torch)
+    compiled = torch.compile(eager, mode="max-autotune-no-cudagraphs", dynamic=False)
+    torch._dynamo.config.cache_size_limit = 256
+    shapes = [shape for shape in suite_named(arguments.suite) if shape.m >= arguments.least_m]
+    device, records = CudaDevice(), []
+    with torch.no_grad():
+        for shape in shapes[: arguments.limit or None]:
+            record = measure(shape, dtype, device, arguments.seconds, compiled)
+            records.append(record)
+            ratios = "  ".join(f"{record[f'ratio to {name}'][0]:.3f}x {name}" for name in REFERENCES)
+            fused = "fused" if record["fused"] else "not fused"
+            print(f"{shape!s:20} {record['us']['library']:9.1f} us  {ratios}  {record['chosen']} ({fused})", flush=True)
+            torch.cuda.empty_cache()
+    means = {
+        name: math.exp(sum(math.log(record[f"ratio to {name}"][0]) for record in records) / len(records))
+        for name in REFERENCES
+    }
+    print("geometric mean: " + ", ".join(f"{value:.3f}x {name}" for name, value in means.items()))
+    if arguments.out:
+        environment = describe_environment(torch.cuda.get_device_name())
+        what = "gelu(linear(x, w, bias))"
+        write_json(arguments.out, {"what": what, "environment": environment, "geomean": means, "records": records})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

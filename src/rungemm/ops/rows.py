@@ -1,0 +1,81 @@
+"""Training's own short way: rows times a matrix, with gradients, and nothing between autograd and the launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..problem import Epilogue
+from .autograd import without_bias
+from .core import product
+from .execute import entry_of
+from .fallback import apply_epilogue
+from .front import Front, torch_call
+
+__all__ = ["training_call"]
+
+
+def training_call(
+    name: str, a: Tensor, b: Tensor, bias: Tensor | None, front: Front, precision: str, epilogue: Epilogue | None
+) -> Any:
+    """A function of the original tensors for "linear" and "matmul" where a gradient is wanted.
+
+    torch's own, if cuBLAS was chosen for the product and would be for both products of its gradient; else one that
+    launches what was chosen, each for itself.
+
+    Args:
+        a: (M, K), the rows of all batches; b: (K, N), as posed.
+        front: the short way without a gradient, of the product and its bias alone.
+    """
+    rest = without_bias(epilogue)
+    grad = torch.empty(a.shape[0], b.shape[1], dtype=front.dtype, device=a.device)
+    if front.entry.by_torch and front.dtype == a.dtype and (precision == "default" or a.dtype != torch.float32):
+        products = ((grad, b.mT, torch.empty_like(a)), (a.mT, grad, torch.empty_like(b)))
+        if all(entry_of(x, y, None, None, to, 1.0, 0.0, precision, None).by_torch for x, y, to in products):
+            return torch_call(name, (a, b, None, bias), 1.0, 0.0, epilogue)
+    transposed = name == "linear"
+
+    def call(x: Tensor, w: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None) -> Tensor:
+        value = _Rows.apply(x, w, bias, front, transposed, precision)
+        return value if rest is None else apply_epilogue(value, None, rest)
+
+    return call
+
+
+class _Rows(torch.autograd.Function):
+    """``x @ w`` or, ``transposed``, ``x @ w.T``, plus a row bias, for x (..., K)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, front: Front, transposed: bool, precision: str
+    ) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.facts = transposed, precision, None if bias is None else bias.dtype
+        out = x.new_empty(front.shape, dtype=front.dtype)
+        entry = front.entry
+        if entry.at is not None:
+            entry.at(x.data_ptr(), w.data_ptr(), 0, 0 if bias is None else bias.data_ptr(), out.data_ptr())
+        else:
+            rows, cols = x.view(-1, x.shape[-1]), w.mT if transposed else w
+            entry.run(rows, cols, None, bias, out.view(-1, out.shape[-1]))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        x, w = ctx.saved_tensors
+        transposed, precision, bias_type = ctx.facts
+        grad_x = grad_w = grad_bias = None
+        rows = grad.reshape(-1, grad.shape[-1])
+        cast = rows if rows.dtype == x.dtype else rows.to(x.dtype)
+        if ctx.needs_input_grad[0]:
+            columns = w if transposed else w.mT
+            grad_x = product(cast, columns, None, None, None, 1.0, 0.0, precision, None, x.dtype).view(x.shape)
+        if ctx.needs_input_grad[1]:
+            flat = x.reshape(-1, x.shape[-1])
+            left, right = (cast.mT, flat) if transposed else (flat.mT, cast)
+            grad_w = product(left, right, None, None, None, 1.0, 0.0, precision, None, w.dtype)
+        if ctx.needs_input_grad[2] and bias_type is not None:
+            grad_bias = rows.sum(0).to(bias_type)
+        return grad_x, grad_w, grad_bias, None, None, None
