@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python3 benchmarks/champion_fp32.py --out $OUT/champion.json
 
-First every setting at 4096^3 in a few rounds, then the fastest there and at other shapes in many rounds, then Nsight
-Compute's counters of the three fastest and of cuBLAS. The file is written after each step, so that a run cut short
-keeps what it had. ``--stage`` picks steps; ``--keep N`` says how many go on.
+Steps, of which ``--stage`` picks: settings for large products (big, then large), for a ragged one, for small ones; the
+rungs; the 27 large shapes with the champion's own choice; Nsight Compute's counters of the fastest and of cuBLAS. The
+file is written after each measurement, so that a run cut short keeps what it had.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import csv
 import io
 import json
+import math
 import os
 import subprocess
 import sys
@@ -32,10 +33,11 @@ from rungemm.bench.interleaved import StopRule
 from rungemm.bench.measurement import Measurement, Settings, measure
 from rungemm.bench.statistics import spread_of
 from rungemm.bench.store import measurement_record, raw_document, write_json
-from rungemm.bench.suites import parse_shape
+from rungemm.bench.suites import parse_shape, suite_named
 from rungemm.compiling import compile_many
 from rungemm.dtypes import FP32
 from rungemm.hardware import DEFAULT_GPU, Gpu, detect_gpu
+from rungemm.kernels import find_kernel
 from rungemm.kernels.cuda_core.champion import ChampionConfig, ChampionFp32
 from rungemm.problem import Problem
 
@@ -64,68 +66,65 @@ def label(config: ChampionConfig) -> str:
     c = config
     text = f"{c.tile_m}x{c.tile_n}x{c.tile_k} t{c.thread_m}x{c.thread_n} w{c.num_warps} l{c.lanes_m} g{c.group_m}"
     text += (" il" if c.interleaved else "") + ("" if c.pinned else " free")
+    text += (" across" if c.across else "") + (f" f{c.flush_k}" if c.flush_k else "")
     text += f" r{c.max_registers}" if c.max_registers else ""
     return text + (f" s{c.splits}" if c.splits > 1 else "")
 
 
+BASE = ChampionConfig()
+CAPPED = replace(BASE, max_registers=128)
+
+
 def big_configs() -> list[ChampionConfig]:
-    """Settings for large products: about fifty, diverse."""
-    base = ChampionConfig()
+    """Settings for large products: what won at 4096^3 on 29 November, and its neighbours."""
+    wide = replace(BASE, tile_m=64, tile_n=256, thread_n=16, num_warps=4)
+    found = [replace(CAPPED, across=across, interleaved=il) for across, il in product((False, True), (False, True))]
+    found += [replace(CAPPED, group_m=g) for g in (4, 16, 32)]
+    found += [replace(CAPPED, lanes_m=8), replace(CAPPED, lanes_m=8, across=True)]
+    found += [wide, replace(wide, across=True), replace(CAPPED, tile_m=256, num_warps=16)]
+    return found
+
+
+def ragged_configs() -> list[ChampionConfig]:
+    """The same where nothing divides anything, with the sum along K cut for exactness, and not."""
     found = [
-        replace(base, lanes_m=lanes, interleaved=il, tile_k=k)
-        for lanes, il, k in product((4, 8), (False, True), (8, 16))
+        replace(CAPPED, flush_k=flush, across=across, interleaved=il)
+        for flush, across, il in product((0, 1024), (False, True), (False, True))
     ]
-    found += [replace(base, group_m=g, interleaved=True) for g in (1, 4, 16)]
-    found += [replace(base, pinned=False, tile_k=k) for k in (8, 16)]
-    small = replace(base, tile_m=128, tile_n=128, num_warps=4)
-    found += [
-        replace(small, lanes_m=lanes, interleaved=il, tile_k=k)
-        for lanes, il, k in product((4, 8), (False, True), (8, 16))
-    ]
-    found += [replace(small, interleaved=True, group_m=g) for g in (4, 16)]
-    found += [replace(small, pinned=False)]
-    found += [
-        replace(base, tile_m=64, tile_n=256, num_warps=4, lanes_m=lanes, interleaved=il)
-        for lanes, il in product((4, 8), (False, True))
-    ]
-    tall = replace(base, tile_m=256, tile_n=128, thread_m=8, thread_n=16, lanes_m=8)
-    found += [replace(tall, interleaved=il, lanes_m=lanes) for il, lanes in product((False, True), (4, 8))]
-    wide = replace(base, tile_m=256, tile_n=128, thread_m=16, thread_n=8, lanes_m=4)
-    found += [replace(wide, interleaved=il) for il in (False, True)]
-    square = replace(base, tile_m=128, tile_n=128, thread_m=8, thread_n=8, num_warps=8)
-    found += [
-        replace(square, interleaved=il, tile_k=k, max_registers=cap)
-        for il, k, cap in product((False, True), (8, 16), (0, 128))
-    ]
-    found += [replace(square, tile_m=256, num_warps=16, interleaved=il, max_registers=128) for il in (False, True)]
-    found += [replace(square, tile_m=128, tile_n=256, num_warps=16, interleaved=True, max_registers=128)]
-    found += [replace(square, pinned=False, max_registers=128)]
-    return list(dict.fromkeys(found))
+    return [*found, replace(CAPPED, flush_k=1360), replace(BASE, flush_k=1024), replace(CAPPED, splits=3)]
 
 
 def small_configs(problem: Problem) -> list[ChampionConfig]:
-    """Settings for products with few tiles: smaller tiles, and K split until the card is full about twice."""
-    tiles = [
-        ChampionConfig(4, 64, 64, 8, 8, 4, 8, 4, True), ChampionConfig(2, 64, 64, 8, 8, 8, 8, 4, True),
-        ChampionConfig(4, 64, 64, 16, 8, 4, 8, 4, True), ChampionConfig(4, 64, 128, 8, 8, 8, 8, 4, True),
-        ChampionConfig(4, 128, 64, 8, 8, 8, 8, 4, True), ChampionConfig(4, 128, 64, 16, 8, 8, 8, 4, True),
-        ChampionConfig(8, 128, 128, 8, 8, 8, 8, 4, True), ChampionConfig(4, 128, 128, 8, 8, 16, 8, 8, True),
-        ChampionConfig(8, 64, 64, 16, 4, 4, 8, 4, True), ChampionConfig(4, 32, 64, 16, 4, 4, 8, 4, True),
+    """Settings for products with few tiles: K split until every SM holds as many blocks as the tile leaves room for."""
+    tile = ChampionConfig()
+    s64 = ChampionConfig(4, 64, 64, 16, 8, 4)
+    tiles: list[tuple[ChampionConfig, tuple[int, ...]]] = [
+        (replace(tile, max_registers=128), (1, 2)),
+        (replace(tile, num_warps=4, tile_m=64, max_registers=128), (2, 4)),
+        (replace(tile, num_warps=2, tile_m=64, tile_n=64, max_registers=128), (4, 8)),
+        (replace(tile, num_warps=2, tile_m=64, tile_n=64, tile_k=16, max_registers=128), (4, 8)),
+        (s64, (2, 3, 4, 6)), (replace(s64, tile_k=32), (2, 4)), (replace(s64, tile_k=8), (4,)),
+        (replace(s64, num_warps=8, thread_m=4), (2, 3, 4)),
+        (replace(s64, tile_m=32, thread_m=4), (2, 4, 6)), (replace(s64, tile_m=32, thread_m=4, tile_k=32), (2, 4, 6)),
+        (replace(s64, num_warps=2, tile_m=32, tile_n=32, thread_m=4, tile_k=32), (4, 8)),
     ]  # fmt: skip
     found = []
-    for config in tiles:
+    for config, blocks in tiles:
         count = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
-        for programs in (132, 264):
-            splits = max(1, round(programs / count))
-            if splits == 1 or problem.k // splits >= 4 * config.tile_k:
+        for on_an_sm in blocks:
+            splits = max(1, int(132 * on_an_sm / count))
+            if splits == 1 or problem.k // splits >= 2 * config.tile_k:
                 found.append(replace(config, splits=splits))
     return list(dict.fromkeys(found))
 
 
-SMALL_SHAPES = (
-    "1024x1024x1024", "512x512x512", "256x256x16384", "64x64x65536", "333x777x555",
+SMALL_SHAPES = ("1024x1024x1024", "512x512x512", "256x256x16384", "64x64x65536", "333x777x555")
+LARGE_SHAPES = ("8192x8192x4096", "16384x4096x2048")
+RAGGED_SHAPE = "4097x4095x4093"
+RUNGS = (
+    "coalesced", "bank_conflict_free", "double_buffer", "double_buffer_k16", "cp_async", "autotuned", "warp_tile",
+    "split_k", "champion_fp32",
 )  # fmt: skip
-LARGE_SHAPES = ("8192x8192x4096", "4097x4095x4093", "16384x4096x2048")
 
 
 def contenders_for(problem: Problem, configs: list[ChampionConfig], gpu: Gpu, workers: int) -> tuple[list[Ours], dict]:
@@ -171,7 +170,8 @@ def profile(names: list[ChampionConfig], shape: str, out: Path) -> list[dict[str
     """Counters of one launch each, by a child process under ncu."""
     command = [
         "ncu", "--clock-control", "none", "--csv", "--metrics", ",".join(METRICS.values()),
-        "-k", "regex:champion_fp32|gemm|Kernel", "--launch-skip", "0", sys.executable, __file__, "--profile-child",
+        "-k", "regex:champion_fp32|gemm|Kernel|add_up|splitK", "--launch-skip", "0",
+        sys.executable, __file__, "--profile-child",
         json.dumps([c.to_dict() for c in names]), "--shapes", shape, "--out", str(out),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
@@ -183,7 +183,11 @@ def profile(names: list[ChampionConfig], shape: str, out: Path) -> list[dict[str
     back = {metric: short for short, metric in METRICS.items()}
     for row in csv.DictReader(io.StringIO("\n".join(lines))):
         entry = by_launch.setdefault(row["ID"], {"kernel": row["Kernel Name"][:48]})
-        entry[back.get(row["Metric Name"], row["Metric Name"])] = float(row["Metric Value"].replace(",", ""))
+        try:
+            value = float(row["Metric Value"].replace(",", ""))
+        except ValueError:  # "n/a": this ncu has the name but not the metric
+            continue
+        entry[back.get(row["Metric Name"], row["Metric Name"])] = value
     return list(by_launch.values())
 
 
@@ -203,9 +207,8 @@ def profile_child(configs: list[ChampionConfig], shape: str, gpu: Gpu) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--stage", default="big,small,large,ncu")
+    parser.add_argument("--stage", default="big,ragged,small,rungs,suite,ncu")
     parser.add_argument("--shapes", default="")
-    parser.add_argument("--keep", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--first-rounds", type=int, default=4)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
@@ -219,7 +222,9 @@ def main() -> int:
     import torch
 
     started = time.monotonic()
-    environment, records, counters = describe_environment(gpu.name), [], []
+    environment = describe_environment(gpu.name)
+    records: list[dict[str, Any]] = []
+    counters: list[dict[str, Any]] = []
     stages = options.stage.split(",")
 
     def save(settings: Settings) -> None:
@@ -241,39 +246,66 @@ def main() -> int:
         records.append(record)
         save(settings)
         torch.cuda.empty_cache()
-        by_name = {c.name: c.config for c in ours}
-        return [by_name[n] for n in report(measurement, resources, most) if isinstance(by_name[n], ChampionConfig)]
+        by_name = {c.name: c.config for c in ours if isinstance(c.config, ChampionConfig)}
+        return [by_name[n] for n in report(measurement, resources, most)]
 
     best = big_configs()
-    steps: list[tuple[str, Any]] = []
-    if "big" in stages:
-        steps.append(("big", None))
-    if "small" in stages:
-        steps += [("small", shape) for shape in (options.shapes.split(",") if options.shapes else SMALL_SHAPES)]
-    if "large" in stages:
-        steps += [("large", shape) for shape in LARGE_SHAPES]
-    for stage, shape in steps:
+
+    def suite_run(shapes: list[str], kernels: list[Any], rounds: int, suite: str) -> None:
+        """Kernels by their own choice of settings against cuBLAS; the geometric mean of the champion's ratios."""
+        ratios = []
+        for shape in shapes:
+            problem = parse_shape(shape).problem(FP32, "NN", "ieee")
+            contenders: list[Contender] = [TorchMatmul(), *(Ours(kernel, gpu) for kernel in kernels)]
+            settings = Settings(rule=StopRule(rounds, rounds, 30.0), host_time=False, warm_up_s=0.3)
+            measurement = measure(problem, contenders, gpu, settings=settings)
+            records.append(measurement_record(measurement, suite))
+            save(settings)
+            torch.cuda.empty_cache()
+            report(measurement, {}, 20)
+            ratio = measurement.ratio("cublas", KERNEL.name)
+            ratios += [ratio.value] if ratio else []
+        if len(ratios) > 1:
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            print(f"{suite}: geometric mean of {len(ratios)} ratios {mean:.4f}, lowest {min(ratios):.4f}", flush=True)
+
+    def big() -> None:
+        nonlocal best
+        best = run(MAIN_SHAPE, best, options.rounds, 20, "explore")
+
+    def large() -> None:
+        for shape in LARGE_SHAPES:
+            run(shape, best[:4], options.rounds, 6, "explore large")
+
+    def small() -> None:
+        for shape in options.shapes.split(",") if options.shapes else SMALL_SHAPES:
+            found = run(shape, small_configs(parse_shape(shape).problem()), options.first_rounds, 12, "explore small")
+            run(shape, found[:4], options.rounds, 4, "explore small")
+            small_best[shape] = found[0]
+
+    def ncu() -> None:
+        for shape, chosen in [(MAIN_SHAPE, best[:2]), *((shape, [config]) for shape, config in small_best.items())]:
+            rows = profile(chosen, shape, options.out)
+            counters.extend({**row, "shape": shape} for row in rows)
+            print(f"ncu {shape}: {[label(c) for c in chosen]}")
+            for row in rows:
+                print("  ", {k: (round(v, 3) if isinstance(v, float) else v) for k, v in row.items()}, flush=True)
+
+    small_best: dict[str, ChampionConfig] = {}
+    steps = {
+        "big": big,
+        "ragged": lambda: run(RAGGED_SHAPE, ragged_configs(), options.rounds, 20, "explore ragged"),
+        "small": small,
+        "large": large,
+        "rungs": lambda: suite_run([MAIN_SHAPE], [find_kernel(name) for name in RUNGS], options.rounds, "ladder"),
+        "suite": lambda: suite_run([str(s) for s in suite_named("cross27")], [KERNEL], options.rounds, "cross27"),
+        "ncu": ncu,
+    }
+    for stage in stages:
         try:
-            if stage == "big":
-                best = run(MAIN_SHAPE, best, options.first_rounds, 60, "explore")
-                best = run(MAIN_SHAPE, best[: options.keep], options.rounds, 20, "explore")
-            elif stage == "small":
-                found = small_configs(parse_shape(shape).problem(FP32, "NN", "ieee"))
-                found = run(shape, found, options.first_rounds, 8, "explore small")
-                run(shape, found[:4], options.rounds, 4, "explore small")
-            else:
-                run(shape, best[:4], options.rounds, 6, "explore large")
-        except Exception as error:  # one shape's trouble is not the end of the others
-            print(f"{stage} {shape or MAIN_SHAPE} failed: {type(error).__name__}: {error}", flush=True)
-    if "ncu" in stages:
-        try:
-            chosen = best[:3] + [c for c in best if not c.pinned][:1]
-            counters += [{**row, "shape": MAIN_SHAPE} for row in profile(chosen, MAIN_SHAPE, options.out)]
-            for row in counters:
-                print({k: (round(v, 3) if isinstance(v, float) else v) for k, v in row.items()})
-            print("configs:", [label(c) for c in chosen])
-        except (OSError, subprocess.SubprocessError) as error:
-            print(f"ncu failed: {error}")
+            steps[stage]()
+        except Exception as error:  # one step's trouble is not the end of the others
+            print(f"{stage} failed: {type(error).__name__}: {error}", flush=True)
     save(Settings())
     print(f"done in {time.monotonic() - started:.0f} s")
     return 0

@@ -77,6 +77,34 @@ def test_champion_at_every_kind_of_k(k, rng):
     assert error < 1e-6
 
 
+@pytest.mark.parametrize("changes", [{"flush_k": 16}, {"flush_k": 32, "splits": 2}, {"across": True}, {"tile_k": 16}])
+def test_champion_variants_at_an_edge(changes, rng):
+    """A last tile that starts earlier must not store its neighbour's elements again."""
+    kernel = find_kernel("champion_fp32")
+    problem = Problem.dense(70, 66, 90, alpha=0.5, beta=2.0)
+    assert run(kernel, replace(SMALL_CHAMPION, **changes), problem, rng)[1] < 1e-6
+
+
+def test_flushing_makes_a_long_sum_more_exact(rng):
+    kernel = find_kernel("champion_fp32")
+    problem = Problem.dense(17, 18, 1500)
+    seed = int(rng.integers(1 << 30))
+    plain, cut = (
+        run(kernel, replace(SMALL_CHAMPION, flush_k=flush), problem, np.random.default_rng(seed))[1]
+        for flush in (0, 128)
+    )
+    assert cut < 0.7 * plain
+
+
+@pytest.mark.parametrize("shape", [(20, 30, 150), (3, 700, 64), (40, 36, 900)])
+@pytest.mark.parametrize("splits", [3, 8, 40])
+def test_partial_sums_of_any_shape_add_up(shape, splits, rng):
+    kernel = find_kernel("champion_fp32")
+    problem = Problem.dense(*shape, alpha=0.5, beta=1.0)
+    config = replace(SMALL_CHAMPION, tile_m=32, tile_n=32, num_warps=2, thread_m=4, thread_n=4, splits=splits)
+    assert run(kernel, config, problem, rng)[1] < 1e-6
+
+
 @pytest.mark.parametrize("name", ["split_k", "champion_fp32"])
 def test_split_k_gives_the_same_bits_each_time(name, rng):
     kernel = find_kernel(name)

@@ -6,7 +6,8 @@ The plan, the layouts and the search space; the device code is :mod:`.champion_k
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from ...compat import gl, padded_shared_layout
@@ -34,21 +35,24 @@ class ChampionConfig(SimtConfig):
         interleaved: lanes alternate between the two directions, so that both fragments' loads are merged in pairs.
         splits: parts of K that different programs compute.
         pinned: multiply-adds stay in the order written; otherwise LLVM sorts them.
-        max_registers: a cap for ptxas; 0 for none.
+        across: a thread's tile is walked row by row; otherwise column by column.
+        flush_k: after so many steps along K the sums are added to totals in shared memory and start anew, which makes
+            long sums more exact; a multiple of 2 tile_k, or 0 for one sum.
     """
 
     num_warps: int = 8
     tile_m: int = 128
-    tile_n: int = 256
+    tile_n: int = 128
     tile_k: int = 8
     thread_m: int = 8
-    thread_n: int = 16
+    thread_n: int = 8
     group_m: int = 8
     lanes_m: int = 4
     interleaved: bool = False
     splits: int = 1
     pinned: bool = True
-    max_registers: int = 0
+    flush_k: int = 0
+    across: bool = False
 
     @property
     def warps_m(self) -> int:
@@ -65,11 +69,13 @@ class Copy:
 
     Attributes:
         asynchronous: by cp.async; otherwise through registers.
+        vector: neighbours in memory that a thread copies at once.
         layout: which thread copies what.
         shared: the tile's layout in shared memory.
     """
 
     asynchronous: bool
+    vector: int
     layout: Any
     shared: Any
 
@@ -80,23 +86,29 @@ def copy_of(matrix: Matrix, k_stride: int, other_stride: int, width: int, config
     aligned = matrix.alignment % 16 == 0
     plain = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     if k_stride == 1 and other_stride != 1:
-        # A warp takes whole stretches of K: 16 bytes a lane where every row starts at a multiple of 16.
+        # Four neighbours a lane, by one load where every row starts at a multiple of 16 bytes, else by four from one
+        # address: registers are scarce.
         vector = 4 if aligned and other_stride % 4 == 0 and matrix_extent(matrix, k_stride) % 4 == 0 else 1
-        lanes_k = tile_k // vector
-        layout = gl.BlockedLayout([vector, 1], [lanes_k, 32 // lanes_k], [1, warps], [0, 1])
-        return Copy(False, layout, padded_shared_layout(width, PAD, [tile_k, width], [1, 0]))
+        lanes_k = tile_k // 4
+        layout = gl.BlockedLayout([4, 1], [lanes_k, 32 // lanes_k], [1, warps], [0, 1])
+        return Copy(False, vector, layout, padded_shared_layout(width, PAD, [tile_k, width], [1, 0]))
     vector = 1
     if other_stride == 1 and aligned and k_stride % 4 == 0 and matrix_extent(matrix, k_stride) % 4 == 0:
         vector = 4
     lanes = min(32, width // vector)
     warps_k = min(warps, max(1, tile_k // (32 // lanes)))
     layout = gl.BlockedLayout([1, vector], [32 // lanes, lanes], [warps_k, warps // warps_k], [1, 0])
-    return Copy(True, layout, plain)
+    return Copy(True, vector, layout, plain)
 
 
 def matrix_extent(matrix: Matrix, k_stride: int) -> int:
     """How many neighbours in memory a row (or column) of a matrix has."""
     return matrix.cols if matrix.col_stride == 1 else matrix.rows
+
+
+def edge(extent: int, tile: int) -> int:
+    """How a last tile that is not full is read: 0 there is none, 1 it starts earlier, 2 there is only this one."""
+    return (1 if extent > tile else 2) if extent % tile else 0
 
 
 Basis = tuple[str, int]
@@ -150,6 +162,51 @@ def fragment_layout(config: ChampionConfig, way: str) -> Any:
     )
 
 
+def search_space(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
+    """Settings for a problem on a card, the likeliest first; the order follows what was measured on an H200.
+
+    Two blocks of 128x128 on an SM win wherever C has tiles enough for all of them: 128 registers a thread, no more,
+    which addresses at the matrix's edges would otherwise exceed. With fewer tiles, K is split until every SM is full,
+    and the smaller the product, the smaller the tile, since a block's way through memory takes its time.
+    """
+    large = ChampionConfig(max_registers=128)
+    tiles = cdiv(max(problem.m, 1), large.tile_m) * cdiv(max(problem.n, 1), large.tile_n)
+    ragged = problem.m % large.tile_m or problem.n % large.tile_n
+    # cuBLAS sums ragged products in about three parts; a sum of at most 1024 products is as exact.
+    flush = 1024 if ragged and problem.effective_k > 2048 else 0
+    variants = [replace(large, across=across, interleaved=il) for across, il in product((False, True), (False, True))]
+    wide = replace(large, tile_m=64, tile_n=256, thread_n=16, num_warps=4, max_registers=0)
+    big = [replace(config, flush_k=flush) for config in (*variants, wide)]
+    big += [replace(large, flush_k=flush, group_m=group) for group in (4, 16)]
+    big += [replace(large, tile_m=256, num_warps=16, flush_k=flush)]
+    if tiles >= 2 * gpu.sms:
+        yield from big
+    yield from _small_settings(problem, gpu)
+    if tiles < 2 * gpu.sms:
+        yield from big
+
+
+def _small_settings(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
+    """Every tile with the splits that put so many blocks on every SM, fitting tiles first."""
+    small = ChampionConfig(4, 64, 64, 16, 8, 4, interleaved=True)
+    tiny = replace(small, tile_m=32, thread_m=4)
+    medium = ChampionConfig(interleaved=True, max_registers=128)
+    choices = [
+        (medium, (2, 1)), (replace(medium, tile_m=64, num_warps=4), (4, 2)),
+        (replace(medium, tile_m=64, tile_n=64, num_warps=2), (8, 4)),
+        (small, (4, 2, 6)), (replace(small, tile_k=32), (4, 2)), (replace(small, num_warps=8, thread_m=4), (2, 4)),
+        (tiny, (4, 2, 6)), (replace(tiny, tile_k=32), (4, 2, 6)),
+    ]  # fmt: skip
+    work = problem.m * problem.n * problem.effective_k
+    if work < 2**29:  # below 1024 x 1024 x 512 latency decides, above it the rate of the inner loop
+        choices = [*choices[6:], *choices[:6]] if min(problem.m, problem.n) > 64 else [*choices[3:], *choices[:3]]
+    for config, blocks in choices:
+        count = cdiv(max(problem.m, 1), config.tile_m) * cdiv(max(problem.n, 1), config.tile_n)
+        longest = max(1, problem.effective_k // (4 * config.tile_k))
+        for on_an_sm in blocks:
+            yield replace(config, splits=min(longest, max(1, on_an_sm * gpu.sms // count)))
+
+
 class ChampionFp32(SimtKernel):
     name = "champion_fp32"
     idea = "a thread's tile in named registers, multiplied in the order that the register file likes"
@@ -157,7 +214,7 @@ class ChampionFp32(SimtKernel):
     below = "split_k"
     function = champion_fp32_kernel
     config_type = ChampionConfig
-    default = ChampionConfig()
+    default = ChampionConfig(max_registers=128)
 
     def rejects_layout(self, config: SimtConfig) -> str | None:
         assert isinstance(config, ChampionConfig)
@@ -175,13 +232,18 @@ class ChampionFp32(SimtKernel):
             return f"tile_k is {config.tile_k}: 4, 8, 16 or 32"
         if config.splits < 1:
             return f"splits is {config.splits}: 1 or more"
+        if config.flush_k < 0 or config.flush_k % (2 * config.tile_k):
+            return f"flush_k is {config.flush_k}: 0, or a multiple of {2 * config.tile_k}, two tiles along K"
         return None
 
     def shared_bytes(self, config: SimtConfig) -> int:
-        return 2 * 4 * config.tile_k * (config.tile_m + config.tile_n + 2 * PAD)
+        assert isinstance(config, ChampionConfig)
+        totals = 4 * config.tile_m * config.tile_n if config.flush_k else 0
+        return 2 * 4 * config.tile_k * (config.tile_m + config.tile_n + 2 * PAD) + totals
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
-        yield self.default
+        """Best guess first: the large tile where it fills the card, otherwise smaller ones and K in parts."""
+        yield from dict.fromkeys(search_space(problem, gpu))
 
     def build(self, problem: Problem, config: SimtConfig, gpu: Gpu) -> LaunchPlan:
         assert isinstance(config, ChampionConfig)
@@ -194,17 +256,24 @@ class ChampionFp32(SimtKernel):
         copy_b = copy_of(b, b.row_stride, b.col_stride, config.tile_n, config)
         arguments: dict[str, Argument] = dict(gemm_arguments(problem))
         arguments["split_tiles"] = Scalar.index(split_tiles)
-        arguments["split_stride"] = split_stride(problem)
+        # Rows of partial sums start at multiples of 64 bytes, whatever N is: both launches move 16 bytes a lane.
+        pitch = cdiv(problem.n, 16) * 16
+        arguments["split_stride"] = split_stride(problem, pitch)
+        arguments["store_n"] = Scalar.index(pitch if splits > 1 else problem.n)
         if splits > 1:
-            arguments.update(partial_arguments(problem))
+            arguments.update(partial_arguments(pitch))
         constants = (
             ("TILE_M", config.tile_m), ("TILE_N", config.tile_n), ("TILE_K", config.tile_k),
             ("READ_C", problem.reads_c and splits == 1),
-            ("MASK_M", problem.m % config.tile_m != 0), ("MASK_N", problem.n % config.tile_n != 0),
+            ("EDGE_M", edge(problem.m, config.tile_m)),
+            # Partial sums are written to the end of a row, padding and all.
+            ("EDGE_N", 2 if splits > 1 and problem.n != pitch else edge(problem.n, config.tile_n)),
             ("LACKING", steps * config.tile_k - problem.effective_k), ("ODD", steps % 2 == 1),
             ("SPLIT", splits > 1),
             ("THREAD_M", config.thread_m), ("THREAD_N", config.thread_n), ("GROUP_M", config.group_m),
-            ("PINNED", config.pinned),
+            ("ACROSS", config.across), ("PINNED", config.pinned),
+            ("FLUSH_PAIRS", config.flush_k // (2 * config.tile_k) if steps * config.tile_k > config.flush_k else 0),
+            ("A_VECTOR", copy_a.vector), ("B_VECTOR", copy_b.vector),
             ("A_ASYNC", copy_a.asynchronous), ("B_ASYNC", copy_b.asynchronous),
             ("A_COPY", copy_a.layout), ("B_COPY", copy_b.layout),
             ("A_SHARED", copy_a.shared), ("B_SHARED", copy_b.shared),
@@ -218,6 +287,6 @@ class ChampionFp32(SimtKernel):
         )  # fmt: skip
         if splits == 1:
             return LaunchPlan(self.name, (launch,))
-        workspace: Workspace = partial_sums(problem, splits)
-        return LaunchPlan(self.name, (launch, reduction_launch(problem, splits)), (workspace,))
+        workspace: Workspace = partial_sums(problem, splits, pitch)
+        return LaunchPlan(self.name, (launch, reduction_launch(problem, splits, pitch)), (workspace,))
 

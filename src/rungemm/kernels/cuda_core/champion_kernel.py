@@ -5,7 +5,12 @@ is four neighbours in a row. An operand whose neighbours in memory lie along tha
 cp.async; any other passes through registers, which turns it.
 
 Two buffers that the compiler can tell apart, and the loop walks K two tiles at a time: one barrier a tile. What does
-not fill a tile along K comes FIRST, so that only the loads before the loop are masked.
+not fill a tile along K comes FIRST, and a last tile of C that would reach beyond the matrix starts earlier instead and
+stores only what is its own (EDGE 1); of a matrix smaller than a tile it copies the first rows again (EDGE 2). So only
+the loads before the loop are masked.
+
+The rounding error of a sum grows with its length. Where cuBLAS splits K and is the more exact for it, FLUSH_PAIRS cuts
+the sum here: after so many pairs of tiles the sums so far are added to totals in shared memory and start anew.
 """
 
 # Tuples grow in unrolled loops, which neither checker follows.
@@ -15,7 +20,7 @@ not fill a tile along K comes FIRST, so that only the loads before the loop are 
 from __future__ import annotations
 
 from ...compat import async_copy_commit, async_copy_load, async_copy_wait, barrier, constexpr, gl, jit
-from ..common import store_tile, tile_of_program
+from ..common import tile_of_program
 from .register_tile import join_columns, outer_product, to_registers, zero_registers
 
 __all__ = ["champion_fp32_kernel"]
@@ -49,7 +54,7 @@ def _deposit(value, buffer, ASYNC: constexpr):
 def _multiply(
     a_tile, b_tile, acc, TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr,
     THREAD_M: constexpr, THREAD_N: constexpr, A_FRAGMENT: constexpr, B_FRAGMENT: constexpr, SINGLE: constexpr,
-    PINNED: constexpr,
+    ACROSS: constexpr, PINNED: constexpr,
 ):  # fmt: skip
     """One tile's worth of multiply-adds: for each k a fragment of A, one of B, and their outer product."""
     for k in gl.static_range(TILE_K):
@@ -63,17 +68,76 @@ def _multiply(
         b_rows = ()
         for j in gl.static_range(THREAD_N):
             b_rows = b_rows + (b_parts[j][None, :],)
-        acc = outer_product(a_columns, b_rows, acc, THREAD_M, THREAD_N, PINNED)
+        acc = outer_product(a_columns, b_rows, acc, THREAD_M, THREAD_N, ACROSS, PINNED)
     return acc
+
+
+@jit
+def _first_index(tile, END, TILE: constexpr, EDGE: constexpr, VECTOR: constexpr):
+    """Where a program's rows (or columns) start: a last tile that would reach beyond the matrix starts earlier."""
+    start = tile * TILE
+    if EDGE == 1:
+        start = gl.multiple_of(min(start, END - TILE), VECTOR)
+    return start
+
+
+@jit
+def _wrapped(index, END, EDGE: constexpr, VECTOR: constexpr):
+    """Rows (or columns) to copy of a matrix smaller than a tile: beyond its end, its first ones again."""
+    if EDGE == 2:
+        index = index % END
+        if VECTOR > 1:
+            index = gl.max_contiguous(gl.multiple_of(index, VECTOR), VECTOR)
+    return index
+
+
+@jit
+def _store(
+    value, rows, cols, first_row, first_col, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta,
+    READ_C: constexpr, EDGE_M: constexpr, EDGE_N: constexpr,
+):  # fmt: skip
+    """``D = alpha * value + beta * C`` for the rows from first_row and the columns from first_col on."""
+    out = value * alpha
+    mask = ((rows >= first_row) & (rows < M)) & ((cols >= first_col) & (cols < N))
+    if READ_C:
+        if EDGE_M or EDGE_N:
+            old = gl.load(c + rows * c_row + cols * c_col, mask=mask, other=0.0)
+        else:
+            old = gl.load(c + rows * c_row + cols * c_col)
+        out = gl.fma(old, beta, out)
+    if EDGE_M or EDGE_N:
+        gl.store(d + rows * d_row + cols * d_col, out, mask=mask)
+    else:
+        gl.store(d + rows * d_row + cols * d_col, out)
+
+
+@jit
+def _piece(acc, i: constexpr, j: constexpr, THREAD_M: constexpr, STORE: constexpr):
+    """Row i of four neighbouring columns from j on, as a tile of all the threads'."""
+    return join_columns(
+        acc[j * THREAD_M + i], acc[(j + 1) * THREAD_M + i],
+        acc[(j + 2) * THREAD_M + i], acc[(j + 3) * THREAD_M + i], STORE,
+    )  # fmt: skip
+
+
+@jit
+def _add_to_totals(totals, acc, THREAD_M: constexpr, THREAD_N: constexpr, STORE: constexpr):
+    """``totals += acc``; every thread touches only its own."""
+    for i in gl.static_range(THREAD_M):
+        for j in gl.static_range(0, THREAD_N, 4):
+            place = totals.index(i * (THREAD_N // 4) + j // 4)
+            place.store(place.load(STORE) + _piece(acc, i, j, THREAD_M, STORE))
 
 
 @jit
 def champion_fp32_kernel(
     a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-    split_tiles, split_stride,
+    split_tiles, split_stride, store_n,
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
-    MASK_M: constexpr, MASK_N: constexpr, LACKING: constexpr, ODD: constexpr, SPLIT: constexpr,
-    THREAD_M: constexpr, THREAD_N: constexpr, GROUP_M: constexpr, PINNED: constexpr,
+    EDGE_M: constexpr, EDGE_N: constexpr, LACKING: constexpr, ODD: constexpr, SPLIT: constexpr,
+    THREAD_M: constexpr, THREAD_N: constexpr, GROUP_M: constexpr,
+    ACROSS: constexpr, PINNED: constexpr,
+    FLUSH_PAIRS: constexpr, A_VECTOR: constexpr, B_VECTOR: constexpr,
     A_ASYNC: constexpr, B_ASYNC: constexpr, A_COPY: constexpr, B_COPY: constexpr,
     A_SHARED: constexpr, B_SHARED: constexpr, A_FRAGMENT: constexpr, B_FRAGMENT: constexpr,
     SINGLE: constexpr, STORE: constexpr,
@@ -90,10 +154,23 @@ def champion_fp32_kernel(
 
     a_ks = gl.arange(0, TILE_K, gl.SliceLayout(1, A_COPY))[:, None]
     b_ks = gl.arange(0, TILE_K, gl.SliceLayout(1, B_COPY))[:, None]
-    a_rows = (tile_m * TILE_M + gl.arange(0, TILE_M, gl.SliceLayout(0, A_COPY)))[None, :]
-    b_cols = (tile_n * TILE_N + gl.arange(0, TILE_N, gl.SliceLayout(0, B_COPY)))[None, :]
-    a_mask = a_rows < M
-    b_mask = b_cols < N
+    A_NEIGHBOURS: constexpr = A_VECTOR if A_ASYNC else 1
+    B_NEIGHBOURS: constexpr = B_VECTOR if B_ASYNC else 1
+    m0 = _first_index(tile_m, M, TILE_M, EDGE_M, A_NEIGHBOURS)
+    n0 = _first_index(tile_n, N, TILE_N, EDGE_N, B_NEIGHBOURS)
+    a_rows = _wrapped(m0 + gl.arange(0, TILE_M, gl.SliceLayout(0, A_COPY)), M, EDGE_M, A_NEIGHBOURS)[None, :]
+    b_cols = _wrapped(n0 + gl.arange(0, TILE_N, gl.SliceLayout(0, B_COPY)), N, EDGE_N, B_NEIGHBOURS)[None, :]
+    # What the plan knows of the strides, for 16 bytes a lane: the launcher only tells multiples of 16.
+    if A_VECTOR > 1:
+        if A_ASYNC:
+            a_col = gl.multiple_of(a_col, A_VECTOR)
+        else:
+            a_row = gl.multiple_of(a_row, A_VECTOR)
+    if B_VECTOR > 1:
+        if B_ASYNC:
+            b_row = gl.multiple_of(b_row, B_VECTOR)
+        else:
+            b_col = gl.multiple_of(b_col, B_VECTOR)
     a_pointers = a + k0 * a_col + (a_ks * a_col + a_rows * a_row)
     b_pointers = b + k0 * b_row + (b_ks * b_row + b_cols * b_col)
 
@@ -103,9 +180,17 @@ def champion_fp32_kernel(
     b1 = gl.allocate_shared_memory(gl.float32, [TILE_K, TILE_N], B_SHARED)
     acc = zero_registers(TILE_M // THREAD_M, TILE_N // THREAD_N, THREAD_M * THREAD_N, SINGLE)
 
+    if FLUSH_PAIRS:
+        totals = gl.allocate_shared_memory(
+            gl.float32, [THREAD_M * THREAD_N // 4, TILE_M // THREAD_M, 4 * TILE_N // THREAD_N],
+            gl.SwizzledSharedLayout(1, 1, 1, [1, 0]),
+        )  # fmt: skip
+        for i in gl.static_range(THREAD_M * THREAD_N // 4):
+            totals.index(i).store(gl.zeros([TILE_M // THREAD_M, 4 * TILE_N // THREAD_N], gl.float32, STORE))
+
     if tiles > 0:
-        a_value = _fetch(a_pointers, a0, a_mask & (k0 + a_ks >= 0), A_ASYNC, MASK_M or LACKING > 0)
-        b_value = _fetch(b_pointers, b0, b_mask & (k0 + b_ks >= 0), B_ASYNC, MASK_N or LACKING > 0)
+        a_value = _fetch(a_pointers, a0, (k0 + a_ks >= 0) & (a_rows >= 0), A_ASYNC, LACKING > 0)
+        b_value = _fetch(b_pointers, b0, (k0 + b_ks >= 0) & (b_cols >= 0), B_ASYNC, LACKING > 0)
         async_copy_commit()
         _deposit(a_value, a0, A_ASYNC)
         _deposit(b_value, b0, B_ASYNC)
@@ -114,12 +199,13 @@ def champion_fp32_kernel(
     for pair in range(tiles // 2):
         a_pointers += TILE_K * a_col
         b_pointers += TILE_K * b_row
-        a_value = _fetch(a_pointers, a1, a_mask, A_ASYNC, MASK_M)
-        b_value = _fetch(b_pointers, b1, b_mask, B_ASYNC, MASK_N)
+        a_value = _fetch(a_pointers, a1, 0, A_ASYNC, False)
+        b_value = _fetch(b_pointers, b1, 0, B_ASYNC, False)
         async_copy_commit()
         acc = _multiply(
-            a0, b0, acc, TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_FRAGMENT, B_FRAGMENT, SINGLE, PINNED
-        )
+            a0, b0, acc, TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_FRAGMENT, B_FRAGMENT, SINGLE,
+            ACROSS, PINNED,
+        )  # fmt: skip
         _deposit(a_value, a1, A_ASYNC)
         _deposit(b_value, b1, B_ASYNC)
         async_copy_wait(0)
@@ -128,33 +214,38 @@ def champion_fp32_kernel(
         ahead = gl.where(2 * pair + 2 < tiles, TILE_K, 0)
         a_pointers += ahead * a_col
         b_pointers += ahead * b_row
-        a_value = _fetch(a_pointers, a0, a_mask, A_ASYNC, MASK_M)
-        b_value = _fetch(b_pointers, b0, b_mask, B_ASYNC, MASK_N)
+        a_value = _fetch(a_pointers, a0, 0, A_ASYNC, False)
+        b_value = _fetch(b_pointers, b0, 0, B_ASYNC, False)
         async_copy_commit()
         acc = _multiply(
-            a1, b1, acc, TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_FRAGMENT, B_FRAGMENT, SINGLE, PINNED
-        )
+            a1, b1, acc, TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_FRAGMENT, B_FRAGMENT, SINGLE,
+            ACROSS, PINNED,
+        )  # fmt: skip
         _deposit(a_value, a0, A_ASYNC)
         _deposit(b_value, b0, B_ASYNC)
         async_copy_wait(0)
         barrier()
+        if FLUSH_PAIRS:  # noqa: SIM102 (compile-time, then run-time)
+            if pair % FLUSH_PAIRS == FLUSH_PAIRS - 1:
+                _add_to_totals(totals, acc, THREAD_M, THREAD_N, STORE)
+                acc = zero_registers(TILE_M // THREAD_M, TILE_N // THREAD_N, THREAD_M * THREAD_N, SINGLE)
     if ODD:  # noqa: SIM102 (compile-time, then run-time)
         if tiles % 2 == 1:
             acc = _multiply(
-                a0, b0, acc, TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_FRAGMENT, B_FRAGMENT, SINGLE, PINNED
-            )
+                a0, b0, acc, TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_FRAGMENT, B_FRAGMENT, SINGLE,
+                ACROSS, PINNED,
+            )  # fmt: skip
 
     THREADS_M: constexpr = TILE_M // THREAD_M
     THREADS_N: constexpr = TILE_N // THREAD_N
-    rows = (tile_m * TILE_M + 4 * gl.arange(0, THREADS_M, gl.SliceLayout(1, STORE)))[:, None]
-    cols = (tile_n * TILE_N + gl.arange(0, 4 * THREADS_N, gl.SliceLayout(0, STORE)))[None, :]
+    rows = (m0 + 4 * gl.arange(0, THREADS_M, gl.SliceLayout(1, STORE)))[:, None]
+    cols = (n0 + gl.arange(0, 4 * THREADS_N, gl.SliceLayout(0, STORE)))[None, :]
     for i in gl.static_range(THREAD_M):
         for j in gl.static_range(0, THREAD_N, 4):
-            part = join_columns(
-                acc[j * THREAD_M + i], acc[(j + 1) * THREAD_M + i],
-                acc[(j + 2) * THREAD_M + i], acc[(j + 3) * THREAD_M + i], STORE,
-            )  # fmt: skip
-            store_tile(
-                part, rows + (i // 4 * 4 * THREADS_M + i % 4), cols + j * THREADS_N,
-                c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, MASK_M, MASK_N,
+            part = _piece(acc, i, j, THREAD_M, STORE)
+            if FLUSH_PAIRS:
+                part += totals.index(i * (THREAD_N // 4) + j // 4).load(STORE)
+            _store(
+                part, rows + (i // 4 * 4 * THREADS_M + i % 4), cols + j * THREADS_N, tile_m * TILE_M, tile_n * TILE_N,
+                c, c_row, c_col, d, d_row, d_col, M, store_n, alpha, beta, READ_C, EDGE_M, EDGE_N,
             )  # fmt: skip

@@ -71,22 +71,40 @@ def _fma(a, b, c, PINNED: constexpr):
 
 
 @jit
-def outer_product(a, b, acc, THREAD_M: constexpr, THREAD_N: constexpr, PINNED: constexpr):
+def _product(a, b, acc, long: constexpr, short: constexpr, THREAD_M: constexpr, ACROSS: constexpr, PINNED: constexpr):
+    """Step ``short`` of line ``long``, a row or a column of the tile, added to its accumulator."""
+    if ACROSS:
+        product = _fma(a[long], b[short], acc[short * THREAD_M + long], PINNED)
+    else:
+        product = _fma(a[short], b[long], acc[long * THREAD_M + short], PINNED)
+    return product
+
+
+@jit
+def outer_product(a, b, acc, THREAD_M: constexpr, THREAD_N: constexpr, ACROSS: constexpr, PINNED: constexpr):
     """``acc[j][i] += a[i] * b[j]`` over a thread's tile, column by column, every other column upwards.
 
     ``a`` and ``b`` are tuples of THREAD_M columns and THREAD_N rows, ``acc`` of their products, columns one after the
-    other. Short runs, along the shorter side, are what ptxas keeps best. Without PINNED, LLVM sorts them anew.
+    other. Short runs, along the shorter side, are what ptxas keeps best. With ACROSS, row by row instead: what ptxas
+    makes of either differs from kernel to kernel. Without PINNED, LLVM sorts them anew.
     """
+    SHORT: constexpr = THREAD_N if ACROSS else THREAD_M
+    LONG: constexpr = THREAD_M if ACROSS else THREAD_N
     product = ()
-    for j in gl.static_range(THREAD_N):
-        column = ()
-        for i in gl.static_range(THREAD_M):
-            if j % 2 == 0:
-                column = column + (_fma(a[i], b[j], acc[j * THREAD_M + i], PINNED),)
+    for long in gl.static_range(LONG):
+        line = ()
+        for step in gl.static_range(SHORT):
+            if long % 2 == 0:
+                line = line + (_product(a, b, acc, long, step, THREAD_M, ACROSS, PINNED),)
             else:
-                multiplied = _fma(a[THREAD_M - 1 - i], b[j], acc[(j + 1) * THREAD_M - 1 - i], PINNED)
-                column = (multiplied,) + column
-        product = product + column
+                line = (_product(a, b, acc, long, SHORT - 1 - step, THREAD_M, ACROSS, PINNED),) + line
+        product = product + line
+    if ACROSS:
+        columns = ()
+        for j in gl.static_range(THREAD_N):
+            for i in gl.static_range(THREAD_M):
+                columns = columns + (product[i * THREAD_N + j],)
+        product = columns
     return product
 
 

@@ -98,13 +98,13 @@ class SplitK(QuadTileKernel):
         split_k = max(step, cdiv(cdiv(problem.effective_k, config.splits), step) * step)
         splits = max(1, cdiv(problem.effective_k, split_k))
         arguments: dict[str, Argument] = dict(gemm_arguments(problem))
-        arguments |= {"split_k": Scalar.index(split_k), "split_stride": split_stride(problem)}
+        arguments |= {"split_k": Scalar.index(split_k), "split_stride": split_stride(problem, problem.n)}
         atomic = config.atomic and splits > 1
         reads_c = problem.reads_c
         if splits > 1:
             reads_c = False
             if not atomic:
-                arguments.update(partial_arguments(problem))
+                arguments.update(partial_arguments(problem.n))
         constants = dict(self.common_constants(problem, config)) | {"READ_C": reads_c}
         constants |= {**dict(self.constants(config)), "ATOMIC": atomic}
         tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
@@ -115,4 +115,5 @@ class SplitK(QuadTileKernel):
             return LaunchPlan(self.name, (launch,))
         if atomic:
             return LaunchPlan(self.name, (prescale_launch(problem), launch))
-        return LaunchPlan(self.name, (launch, reduction_launch(problem, splits)), (partial_sums(problem, splits),))
+        launches = (launch, reduction_launch(problem, splits, problem.n))
+        return LaunchPlan(self.name, launches, (partial_sums(problem, splits, problem.n),))
