@@ -22,13 +22,13 @@ __all__ = ["ELEMENTWISE", "Decision", "Option", "decide"]
 ELEMENTWISE = "elementwise"
 """The choice where there is nothing to multiply: ``D = epilogue(beta * C)``."""
 
-UNMEASURED_GAIN = 0.05
+UNMEASURED_GAIN = 0.10
 """On the model's word alone, a kernel of ours must promise so much over cuBLAS to be called instead of it."""
 
 Known = tuple[Entry, Shape]
 
 CONFIGS_ASKED = 48
-"""Of a kernel's configs, so many are put before the model."""
+"""So many of a champion's configs, best guess first, are asked before it is taken to refuse the problem."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,9 @@ def decide(
         measured = known is not None and known[0].kernel == kernel.name
         if not (all_rungs or measured or kernel.name in CHAMPIONS):
             continue
-        found = list(_options(kernel, problem, gpu, base, table, known, database))
-        best = min((option for option in found if isinstance(option, Option)), key=_rank, default=None)
-        if best is not None:
-            options.append(best)
+        found = list(_options(kernel, problem, gpu, base, known, database))
+        if found and isinstance(found[-1], Option):
+            options.append(found[-1])
         else:
             rejected.append((kernel.name, next((str(reason) for reason in found), "it has no config for it")))
     options.sort(key=lambda option: option.seconds)
@@ -117,16 +116,12 @@ def decide(
     return Decision(problem, gpu, chosen, tuple(options), tuple(rejected), why)
 
 
-def _rank(option: Option) -> tuple[bool, float]:
-    """A measured config before those that the model only guesses, then the faster."""
-    return not option.measured, option.seconds
-
-
 def _choose(options: list[Option], cublas: Option) -> tuple[Option, str]:
     ours = [option for option in options if option.is_ours and (option.measured or option.name in CHAMPIONS)]
     if not ours:
         return cublas, "no champion of ours takes this problem, and no other rung was measured on it"
-    best = min(ours, key=lambda option: option.seconds)
+    # A measurement outweighs any promise.
+    best = min([option for option in ours if option.measured] or ours, key=lambda option: option.seconds)
     gain = cublas.seconds / best.seconds - 1
     word = "measured" if best.measured else "the model says"
     if best.measured and gain >= 0:
@@ -183,28 +178,24 @@ def _variants(problem: Problem) -> Iterator[tuple[Problem, bool, Epilogue | None
 
 
 def _options(
-    kernel: Kernel, problem: Problem, gpu: Gpu, base: float, table: Table, known: Known | None, database: Any
+    kernel: Kernel, problem: Problem, gpu: Gpu, base: float, known: Known | None, database: Any
 ) -> Iterator[Option | str]:
-    """The kernel's ways to compute the problem, of the first variant that it takes at all; else its reasons."""
+    """Reasons why the kernel does not take the problem, until it does: measured configs first, then its own order."""
     for inner, bias_is_c, after in _variants(problem):
-        configs = list(_configs(kernel, inner, gpu, table, known, database))
-        reasons = [kernel.supports(inner, config, gpu) for config, _, _ in configs]
-        if all(reasons):
-            yield from (reason for reason in reasons if reason is not None)
-            continue
-        extra = elementwise_seconds(problem, gpu, _passes(after))
-        for (config, ratio, source), reason in zip(configs, reasons, strict=True):
-            if reason is None:
-                plan = kernel.plan(inner, config, gpu)
-                guess = kernel_seconds(kernel, inner, config, gpu, plan) if ratio is None else base / ratio
-                yield Option(
-                    kernel.name, config, guess + extra, source, inner, ratio is not None, bias_is_c, after, plan
-                )
-        return
+        for config, ratio, source in _configs(kernel, inner, gpu, known, database):
+            reason = kernel.supports(inner, config, gpu)
+            if reason is not None:
+                yield reason
+                continue
+            plan = kernel.plan(inner, config, gpu)
+            guess = kernel_seconds(kernel, inner, config, gpu, plan) if ratio is None else base / ratio
+            guess += elementwise_seconds(problem, gpu, _passes(after))
+            yield Option(kernel.name, config, guess, source, inner, ratio is not None, bias_is_c, after, plan)
+            return
 
 
 def _configs(
-    kernel: Kernel, problem: Problem, gpu: Gpu, table: Table, known: Known | None, database: Any
+    kernel: Kernel, problem: Problem, gpu: Gpu, known: Known | None, database: Any
 ) -> Iterator[tuple[Config, float | None, str]]:
     """Configs to consider, each with the measured ratio to cuBLAS if there is one, and where it comes from."""
     if database is not None:
@@ -218,18 +209,9 @@ def _configs(
         config = _read(kernel, entry.config)
         if config is not None:
             yield config, entry.ratio, source
-            if exact:
-                return
-    seen = set()
-    for data in table.configs(problem, kernel.name):
-        config = _read(kernel, data)
-        if config is not None and config not in seen:
-            seen.add(config)
-            yield config, None, "model"
     few = kernel.name not in CHAMPIONS or problem.a.dtype not in kernel.dtypes
     for config in itertools.islice(kernel.configs(problem, gpu), 1 if few else CONFIGS_ASKED):
-        if config not in seen:
-            yield config, None, "model"
+        yield config, None, "model"
 
 
 def _read(kernel: Kernel, data: dict[str, Any]) -> Config | None:

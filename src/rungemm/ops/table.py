@@ -99,16 +99,6 @@ class Table:
                 return shapes[nearest], nearest
         return None
 
-    def configs(self, problem: Problem, kernel: str) -> list[dict[str, Any]]:
-        """The configs of ``kernel`` that won anywhere in this problem's class, each once."""
-        found: list[dict[str, Any]] = []
-        kind = class_of(problem)
-        for known in dict.fromkeys((kind, (*kind[:5], False))):
-            for entry in self._classes.get(known, {}).values():
-                if entry.kernel == kernel and entry.config not in found:
-                    found.append(entry.config)
-        return found
-
 
 def _distance(one: Shape, other: Shape) -> float:
     if one[0] != other[0] or 0 in one or 0 in other:
