@@ -6,7 +6,7 @@ copied into an aligned workspace (:mod:`.prepare`); D that TMA cannot write is s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,11 @@ from ...problem import Problem
 from ..base import Kernel
 from ..common import cdiv
 from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
+from ..cuda_core.split import PARTIAL_SUMS, partial_sums, reduction_launch
 from .candidates import shapes
 from .champion_kernel import champion_hopper_kernel
 from .estimate import Work, seconds
+from .operands import swapped
 from .prepare import copy_launches, copy_seconds
 from .rung import RungConfig, rejects_parts, rejects_problem, rejects_tile, staging_constants
 from .scale import scale_launch
@@ -28,6 +30,11 @@ __all__ = ["ChampionHopper", "HopperConfig"]
 
 TENSOR_MHZ = 1830
 """The clock at which the datasheet's tensor-core peaks hold (see :mod:`rungemm.hardware`)."""
+
+
+def pitch_of(problem: Problem) -> int:
+    """Elements of a row of partial sums: whole vectors of 16 bytes."""
+    return cdiv(problem.n, 4) * 4
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class HopperConfig(RungConfig):
         stream: the tiles beyond the last full wave are shared by all programs, along K.
         programs: programs in the grid; 0 for one per SM. Never more than tiles, or than K steps where they are shared.
         promote: K steps that the tensor cores add up before a rounded fp32 addition; 0 for all.
+        splits: runs of K steps into which every tile is cut; a second launch adds up their sums (not with ``stream``).
     """
 
     stages: int = 4
@@ -56,6 +64,7 @@ class HopperConfig(RungConfig):
     stream: bool = False
     programs: int = 0
     promote: int = 0
+    splits: int = 1
 
     @property
     def owners(self) -> int:
@@ -91,7 +100,13 @@ class ChampionHopper(Kernel[HopperConfig]):
         accumulators = config.part_m * config.tile_n // (32 * config.num_warps) * (2 if config.promote else 1)
         if accumulators > 192:
             return f"{accumulators} accumulator registers a thread: 192 at most leave room for the rest"
-        tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k) * 3
+        if not 1 <= config.splits <= max(1, cdiv(problem.k, config.tile_k)):
+            return f"splits is {config.splits}: from 1 to the {cdiv(problem.k, config.tile_k)} K steps"
+        if config.splits > 1 and config.stream:
+            return "splits and stream are two ways to share a tile along K: choose one"
+        if config.splits * problem.m * (problem.n + 3) > INT32_MAX:
+            return f"{config.splits} splits of {problem.m}x{problem.n} partial sums: beyond 32-bit offsets"
+        tiles, steps = self.tiles(problem, config) * config.splits, cdiv(problem.k, config.tile_k) * 3
         if config.programs < 0 or config.programs > 64 * gpu.sms:
             return f"programs is {config.programs}: from 0 (one per SM) to {64 * gpu.sms}"
         if tiles > INT32_MAX // 2 or max(config.programs, gpu.sms) * steps > INT32_MAX:
@@ -115,7 +130,7 @@ class ChampionHopper(Kernel[HopperConfig]):
         """Programs in the grid. None waits for another, so they need not all run at once."""
         programs = config.programs or gpu.sms
         tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k)
-        return max(1, min(programs, tiles * steps if config.stream else tiles))
+        return max(1, min(programs, tiles * (steps if config.stream else config.splits)))
 
     def resident(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> int:
         """Programs that run at once on the whole card: as many on an SM as its shared memory and registers hold."""
@@ -204,6 +219,7 @@ class ChampionHopper(Kernel[HopperConfig]):
         stream = config.stream and left_over > 0
         arguments, constants = self.arguments(setup, config, stream)
         launch = Launch(champion_hopper_kernel, (programs, 1, 1), arguments, constants, config.num_warps)
+        launches = (*copy_launches(setup.copies), launch)
         workspaces: tuple[Workspace, ...] = tuple(copy.workspace for copy in setup.copies)
         if stream:
             parts = 2 * programs * config.tile_m * config.tile_n
@@ -212,7 +228,11 @@ class ChampionHopper(Kernel[HopperConfig]):
                 Workspace("partials", FP32, parts),
                 Workspace("counters", INT32, counters, zeroed=True, restored=True),
             )
-        return LaunchPlan(self.name, (*copy_launches(setup.copies), launch), workspaces)
+        if config.splits > 1:
+            pitch = pitch_of(problem)
+            launches += (reduction_launch(problem, config.splits, pitch),)
+            workspaces += (partial_sums(problem, config.splits, pitch),)
+        return LaunchPlan(self.name, launches, workspaces)
 
     def arguments(
         self, setup: Setup, config: HopperConfig, stream: bool
@@ -220,22 +240,30 @@ class ChampionHopper(Kernel[HopperConfig]):
         """The launch's arguments and constants."""
         problem = setup.problem
         d, c = problem.d, problem.c if problem.reads_c and problem.c is not None else problem.d
+        alpha, beta, reads_c = problem.effective_alpha, problem.beta, problem.reads_c
+        where = Pointer("partials", FP32) if stream else Pointer("D", d.dtype, d.alignment)
+        strides: Iterable[tuple[str, Argument]] = strides_of("d", d)
+        if config.splits > 1:
+            # The partial sums lie as a row-major D would, whichever way round it is computed; the rest comes later.
+            alpha, beta, reads_c, setup, where = 1.0, 0.0, False, replace(setup, d=None), Pointer(PARTIAL_SUMS, FP32)
+            pitch, one = Scalar.index(pitch_of(swapped(problem) if config.swap else problem)), Scalar.index(1)
+            strides = zip(("d_row", "d_col"), (one, pitch) if config.swap else (pitch, one), strict=True)
         tf32 = problem.a.dtype == FP32
         part_m = config.part_m
         arguments: tuple[tuple[str, Argument], ...] = (
             ("a", setup.a.descriptor((config.tile_m, config.tile_k), tf32)),
             ("b", setup.b.descriptor((config.tile_k, config.tile_n), tf32)),
-            ("c", Pointer("C" if problem.reads_c else "D", c.dtype, c.alignment)),
+            ("c", Pointer("C" if reads_c else "D", c.dtype, c.alignment)),
             ("d", setup.d.descriptor((part_m, config.part_n)) if setup.d else Pointer("D", d.dtype, d.alignment)),
-            ("partials", Pointer("partials", FP32) if stream else Pointer("D", d.dtype, d.alignment)),
+            ("partials", where),
             ("counters", Pointer("counters", INT32) if stream else Pointer("D", d.dtype, d.alignment)),
             *strides_of("c", c),
-            *strides_of("d", d),
+            *strides,
             ("M", Scalar.index(problem.m)),
             ("N", Scalar.index(problem.n)),
             ("K", Scalar.index(problem.effective_k)),
-            ("alpha", Scalar.real(problem.effective_alpha)),
-            ("beta", Scalar.real(problem.beta)),
+            ("alpha", Scalar.real(alpha)),
+            ("beta", Scalar.real(beta)),
         )
         constants: tuple[tuple[str, Any], ...] = (
             ("TILE_M", config.tile_m),
@@ -243,6 +271,7 @@ class ChampionHopper(Kernel[HopperConfig]):
             ("TILE_K", config.tile_k),
             ("GROUP", config.group),
             ("STREAM", stream),
+            ("SPLITS", config.splits),
             ("STAGES", config.stages),
             ("OWNERS", config.owners),
             ("TURNS", config.schedule == "turns"),
@@ -252,7 +281,7 @@ class ChampionHopper(Kernel[HopperConfig]):
             ("A_COLUMNS", setup.a.columns),
             ("B_COLUMNS", setup.b.columns),
             ("A_IN_REGISTERS", setup.a_in_registers),
-            ("READ_C", problem.reads_c),
+            ("READ_C", reads_c),
             *staging_constants(setup, part_m, config.part_n, config.buffers),
             ("LOADER_REGISTERS", 24),
             ("MULTIPLIER_REGISTERS", 240),

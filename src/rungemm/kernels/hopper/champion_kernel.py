@@ -2,7 +2,8 @@
 
 One warp loads with TMA, one or two partitions multiply with wgmma. A program's work is a list of pieces
 (:func:`piece`): whole tiles of D and, with STREAM, a share of the K steps of the tiles that are left over when the
-programs have taken the same number each (stream K: Osama et al., 2023). Two multiplying partitions take halves of each
+programs have taken the same number each (stream K: Osama et al., 2023). With SPLITS, pieces are equal runs of a tile's
+K steps, whose sums go to a workspace for a second launch to add up. Two multiplying partitions take halves of each
 tile's rows, or, with TURNS, whole pieces by turns, so that one finishes its tile while the other multiplies.
 """
 
@@ -17,16 +18,17 @@ from .pieces import (
     multiply_steps,
     multiply_steps_from_registers,
     skip,
+    store_slices,
     store_through_shared,
     tile_at,
 )
-from .stream import add_up_runs, piece, pieces_of_program
+from .stream import add_up_runs, piece, pieces_of_program, split_of
 
 
 @jit
 def load_pieces(
     a, b, a_ring, b_ring, full, empty, M, N, K,
-    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr,
+    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr, SPLITS: constexpr,
     A_COLUMNS: constexpr, B_COLUMNS: constexpr,
 ):  # fmt: skip
     """The loader's partition: keeps every free stage of the ring filled, across the borders of tiles."""
@@ -34,8 +36,8 @@ def load_pieces(
     tiles = gl.cdiv(M, TILE_M) * gl.cdiv(N, TILE_N)
     slot = 0
     phase = 1  # a fresh mbarrier passes a wait for the phase before its first: all stages start empty
-    for index in range(pieces_of_program(tiles, STREAM)):
-        tile, first, last = piece(index, tiles, gl.cdiv(K, TILE_K), STREAM)
+    for index in range(pieces_of_program(tiles, STREAM, SPLITS)):
+        tile, first, last = piece(index, tiles, gl.cdiv(K, TILE_K), STREAM, SPLITS)
         tile_m, tile_n = tile_at(tile, M, N, TILE_M, TILE_N, GROUP)
         for step in range(first, last):
             mbarrier.wait(empty.index(slot), phase)
@@ -75,7 +77,7 @@ def multiply_promoted(
 def multiply_pieces(
     OWNER: constexpr, staging, a_ring, b_ring, full, empty, turns, c, d, partials, counters,
     c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr,
+    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr, SPLITS: constexpr,
     OWNERS: constexpr, TURNS: constexpr, NUM_WARPS: constexpr, PROMOTE: constexpr, INSTRUCTION_K: constexpr,
     A_COLUMNS: constexpr, B_COLUMNS: constexpr, A_IN_REGISTERS: constexpr,
     READ_C: constexpr, D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr,
@@ -90,12 +92,12 @@ def multiply_pieces(
     slot = 0
     phase = 0
     turn = 1 - OWNER  # the first turn is partition 0's: it passes, the other waits
-    for index in range(OWNER if TURNS else 0, pieces_of_program(tiles, STREAM), OWNERS if TURNS else 1):
+    for index in range(OWNER if TURNS else 0, pieces_of_program(tiles, STREAM, SPLITS), OWNERS if TURNS else 1):
         if TURNS:  # noqa: SIM102 - one is decided when compiling, the other when running
             if index > 0:
-                _, first, last = piece(index - 1, tiles, steps, STREAM)
+                _, first, last = piece(index - 1, tiles, steps, STREAM, SPLITS)
                 slot, phase = skip(slot, phase, last - first, STAGES)
-        tile, first, last = piece(index, tiles, steps, STREAM)
+        tile, first, last = piece(index, tiles, steps, STREAM, SPLITS)
         tile_m, tile_n = tile_at(tile, M, N, TILE_M, TILE_N, GROUP)
         acc = gl.zeros([PART_M, TILE_N], gl.float32, LAYOUT)
         if TURNS:
@@ -128,6 +130,12 @@ def multiply_pieces(
                     acc, staging, OWNER, c, d, row, tile_n * TILE_N, c_row, c_col, d_row, d_col, M, N, alpha, beta,
                     NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR,
                 )  # fmt: skip
+        elif SPLITS > 1:
+            # D's strides are the partial sums' here: one of them is 1, the other times its extent is a split's size.
+            part = partials + split_of(index, tiles).to(gl.int64) * max(M * d_row, N * d_col)
+            store_slices(
+                acc, part, part, row, tile_n * TILE_N, d_row, d_col, d_row, d_col, M, N, alpha, beta, NUM_WARPS, False
+            )
         else:
             store_through_shared(
                 acc, staging, OWNER, c, d, row, tile_n * TILE_N, c_row, c_col, d_row, d_col, M, N, alpha, beta,
@@ -140,7 +148,7 @@ def multiply_pieces(
 @jit
 def champion_hopper_kernel(
     a, b, c, d, partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr,
+    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr, SPLITS: constexpr,
     STAGES: constexpr, OWNERS: constexpr, TURNS: constexpr, NUM_WARPS: constexpr, PROMOTE: constexpr,
     INSTRUCTION_K: constexpr, A_COLUMNS: constexpr, B_COLUMNS: constexpr, A_IN_REGISTERS: constexpr,
     READ_C: constexpr, D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr,
@@ -161,11 +169,11 @@ def champion_hopper_kernel(
             [
                 (multiply_pieces, (0, staging, a_ring, b_ring, full, empty, turns, c, d,
                                   partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-                                  TILE_M, TILE_N, TILE_K, GROUP, STREAM, OWNERS, TURNS, NUM_WARPS,
+                                  TILE_M, TILE_N, TILE_K, GROUP, STREAM, SPLITS, OWNERS, TURNS, NUM_WARPS,
                                   PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
                                   READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
                 (load_pieces, (a, b, a_ring, b_ring, full, empty, M, N, K,
-                              TILE_M, TILE_N, TILE_K, GROUP, STREAM, A_COLUMNS, B_COLUMNS)),
+                              TILE_M, TILE_N, TILE_K, GROUP, STREAM, SPLITS, A_COLUMNS, B_COLUMNS)),
             ],
             [1],
             [LOADER_REGISTERS],
@@ -175,16 +183,16 @@ def champion_hopper_kernel(
             [
                 (multiply_pieces, (0, staging, a_ring, b_ring, full, empty, turns, c, d,
                                   partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-                                  TILE_M, TILE_N, TILE_K, GROUP, STREAM, OWNERS, TURNS, NUM_WARPS,
+                                  TILE_M, TILE_N, TILE_K, GROUP, STREAM, SPLITS, OWNERS, TURNS, NUM_WARPS,
                                   PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
                                   READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
                 (multiply_pieces, (1, staging, a_ring, b_ring, full, empty, turns, c, d,
                                   partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-                                  TILE_M, TILE_N, TILE_K, GROUP, STREAM, OWNERS, TURNS, NUM_WARPS,
+                                  TILE_M, TILE_N, TILE_K, GROUP, STREAM, SPLITS, OWNERS, TURNS, NUM_WARPS,
                                   PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
                                   READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
                 (load_pieces, (a, b, a_ring, b_ring, full, empty, M, N, K,
-                              TILE_M, TILE_N, TILE_K, GROUP, STREAM, A_COLUMNS, B_COLUMNS)),
+                              TILE_M, TILE_N, TILE_K, GROUP, STREAM, SPLITS, A_COLUMNS, B_COLUMNS)),
             ],
             [NUM_WARPS, 1],
             [MULTIPLIER_REGISTERS, LOADER_REGISTERS],

@@ -1,4 +1,7 @@
-"""Stream K: the tiles that do not fill a wave are shared by all programs, along K (Osama et al., 2023)."""
+"""Who does which K steps of which tile: whole tiles, tiles cut evenly (split K), or stream K.
+
+Stream K: the tiles that do not fill a wave are shared by all programs, along K (Osama et al., 2023).
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,29 @@ from ...compat import barrier, constexpr, gl, jit
 
 
 @jit
-def pieces_of_program(tiles, STREAM: constexpr):
+def pieces_of_program(tiles, STREAM: constexpr, SPLITS: constexpr = 1):
     """How many pieces this program has; with STREAM the last may be empty."""
     program = gl.program_id(0)
     programs = gl.num_programs(0)
     if STREAM:
         count = tiles // programs + 2
     else:
-        count = (tiles - program + programs - 1) // programs
+        count = (tiles * SPLITS - program + programs - 1) // programs
     return count
 
 
 @jit
-def piece(index, tiles, steps, STREAM: constexpr):
+def split_of(index, tiles):
+    """With SPLITS, which of its tile's splits this program's ``index``-th piece is."""
+    return (index * gl.num_programs(0) + gl.program_id(0)) // tiles
+
+
+@jit
+def piece(index, tiles, steps, STREAM: constexpr, SPLITS: constexpr = 1):
     """This program's ``index``-th piece: the tile, and the first and last (exclusive) of the tile's K steps.
 
+    With SPLITS above 1, every tile's steps are cut into as many runs; all tiles' first runs come first, so that
+    programs at work at one time read the same part of K and find each other's operands in L2.
     With STREAM, the tiles beyond the last full wave are one long row of K steps, cut into equal runs, a run a program.
     There are fewer such tiles than programs, so a run is shorter than a tile and touches two at most.
     """
@@ -29,6 +40,11 @@ def piece(index, tiles, steps, STREAM: constexpr):
     tile = index * programs + program
     first = 0
     last = steps
+    if SPLITS > 1:
+        split = split_of(index, tiles)
+        tile = tile % tiles
+        first = run_begin(split, SPLITS, steps)
+        last = run_begin(split + 1, SPLITS, steps)
     if STREAM:
         waves = tiles // programs
         if index >= waves:
