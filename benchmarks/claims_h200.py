@@ -82,7 +82,11 @@ def fp32_settings() -> tuple[Setting, ...]:
     ]  # fmt: skip
     # A thread's 8 rows and a tile of 64 columns: 4 lanes of a warp lie down the tile.
     found += [Setting(f"column_reads pad={pad}", column, replace(column.default, pad=pad)) for pad in (0, 1)]
-    found += [of("bank_conflict_free", pad=pad) for pad in (0, 4)]
+    # The double buffer's multiply-adds are pinned, so what it is compared with is too.
+    found += [
+        Setting(f"padded_both together=4 pad={pad} pinned", both, replace(both.default, pad=pad, pinned=True))
+        for pad in (0, 4)
+    ]
     found += [of("double_buffer", pad=pad) for pad in (0, 4)]
     for name in ("thread_tile_2d", "vectorised", "double_buffer", "champion_fp32"):
         found += [of(name, group_m=group) for group in GROUPS]

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rungemm.compat import constexpr, gl, jit, padded_shared_layout
+from rungemm.compat import constexpr, gl, jit, padded_shared_layout, pinned_fma
 from rungemm.kernels.common import load_tile, store_tile, tile_of_program
 from rungemm.kernels.cuda_core.bank_conflict_free import BankConflictFree
 from rungemm.kernels.cuda_core.simt import QuadConfig, SimtConfig
 from rungemm.kernels.cuda_core.thread_tile_2d import ThreadTile2D
 
-__all__ = ["ColumnReads", "ColumnReadsConfig", "PaddedBoth", "PaddedBothConfig"]
+__all__ = ["ColumnReads", "ColumnReadsConfig", "PaddedBoth", "PaddedBothConfig", "one_column_kernel"]
 
 PLAIN = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
 
@@ -32,9 +32,9 @@ def padded_both_kernel(
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
     MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr, NUM_WARPS: constexpr,
     THREAD_M: constexpr, THREAD_N: constexpr, GROUP_M: constexpr, TOGETHER: constexpr, A_SHARED: constexpr,
-    B_SHARED: constexpr,
+    B_SHARED: constexpr, PINNED: constexpr,
 ):  # fmt: skip
-    """bank_conflict_free with B's shared layout a parameter too."""
+    """bank_conflict_free with B's shared layout and the order of multiply-adds parameters too."""
     LANES_N: constexpr = min(TILE_N // THREAD_N, 32)
     LANES_M: constexpr = 32 // LANES_N
     WARPS_N: constexpr = TILE_N // (THREAD_N * LANES_N)
@@ -59,7 +59,10 @@ def padded_both_kernel(
         for k in gl.static_range(TILE_K):
             a_column = a_tile.slice(k, 1, 1).load(C_LAYOUT)
             b_row_k = b_tile.slice(k, 1, 0).load(C_LAYOUT)
-            acc = gl.fma(a_column, b_row_k, acc)
+            if PINNED:
+                acc = pinned_fma(a_column, b_row_k, acc)
+            else:
+                acc = gl.fma(a_column, b_row_k, acc)
 
     c_rows = (tile_m * TILE_M + gl.arange(0, TILE_M, gl.SliceLayout(1, C_LAYOUT)))[:, None]
     c_cols = (tile_n * TILE_N + gl.arange(0, TILE_N, gl.SliceLayout(0, C_LAYOUT)))[None, :]
@@ -68,9 +71,13 @@ def padded_both_kernel(
 
 @dataclass(frozen=True)
 class PaddedBothConfig(QuadConfig):
-    """``pad``: elements after each row of A's transposed tile; ``pad_b``: after each row of B's."""
+    """``pad``: elements after each row of A's transposed tile; ``pad_b``: after each row of B's.
+
+    ``pinned``: multiply-adds stay in the order written, as in the double buffer.
+    """
 
     pad_b: int = 0
+    pinned: bool = False
 
 
 class PaddedBoth(BankConflictFree):
@@ -83,6 +90,7 @@ class PaddedBoth(BankConflictFree):
         assert isinstance(config, PaddedBothConfig)
         yield from super().constants(config)
         yield "B_SHARED", rows(config.tile_n, config.pad_b, [config.tile_k, config.tile_n])
+        yield "PINNED", config.pinned
 
 
 @jit
@@ -100,7 +108,8 @@ def column_reads_kernel(
         [THREAD_M, THREAD_N], [LANES_M, LANES_N], [NUM_WARPS // WARPS_N, WARPS_N], [1, 0]
     )
     A_LAYOUT: constexpr = gl.BlockedLayout([1, 1], [32 // TILE_K, TILE_K], [NUM_WARPS, 1], [1, 0])
-    B_LAYOUT: constexpr = gl.BlockedLayout([1, 1], [1, 32], [1, NUM_WARPS], [1, 0])
+    B_WARPS_N: constexpr = min(TILE_N // 32, NUM_WARPS)
+    B_LAYOUT: constexpr = gl.BlockedLayout([1, 1], [1, 32], [NUM_WARPS // B_WARPS_N, B_WARPS_N], [1, 0])
     B_SHARED: constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     tile_m, tile_n = tile_of_program(M, N, TILE_M, TILE_N, GROUP_M)
     a_rows = (tile_m * TILE_M + gl.arange(0, TILE_M, gl.SliceLayout(1, A_LAYOUT)))[:, None]
@@ -141,3 +150,18 @@ class ColumnReads(ThreadTile2D):
         assert isinstance(config, ColumnReadsConfig)
         yield from super().constants(config)
         yield "A_SHARED", rows(config.tile_k, config.pad, [config.tile_m, config.tile_k])
+
+
+@jit
+def one_column_kernel(a, out, LANES_M: constexpr):
+    """One column of a 128 x 8 tile that lies row by row in shared memory, read by a warp of LANES_M x (32 / LANES_M)
+    threads with 8 rows each. A column alone: where several are read, ptxas joins neighbours of a row into one LDS."""
+    LAYOUT: constexpr = gl.BlockedLayout([8, 8], [LANES_M, 32 // LANES_M], [1, 1], [1, 0])
+    COPY: constexpr = gl.BlockedLayout([1, 4], [16, 2], [1, 1], [1, 0])
+    rows = gl.arange(0, 128, gl.SliceLayout(1, COPY))[:, None]
+    cols = gl.arange(0, 8, gl.SliceLayout(0, COPY))[None, :]
+    tile = gl.allocate_shared_memory(gl.float32, [128, 8], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
+    tile.store(gl.load(a + rows * 8 + cols))
+    column = tile.slice(3, 1, 1).load(LAYOUT)
+    out_rows = gl.arange(0, 128, gl.SliceLayout(1, LAYOUT))[:, None]
+    gl.store(out + out_rows + gl.arange(0, 1, gl.SliceLayout(0, LAYOUT))[None, :], column)
