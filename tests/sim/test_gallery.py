@@ -26,6 +26,8 @@ def test_a_fault_is_found_and_named(exhibit: Exhibit, schedule: tuple[str, int])
     for word in exhibit.words:
         assert word in report, report
     assert fault.program is not None
+    if schedule[0] == "random":
+        assert f"random, seed {schedule[1]}" in report
     assert "\n" not in report
 
 

@@ -28,6 +28,7 @@ Kind = Literal[
     "fma",  # gl.fma, gl.dot_fma or a contracted multiply-add: layout, shape; k for dot_fma
     "mma",  # mma.sync: layout (accumulator), shape (M, N), k, operand types
     "wgmma",  # wgmma: the same; a_in_registers
+    "warp_specialize",  # worker partitions start: count is their warps, rounded up to four
     "convert_layout",  # registers to registers through shared memory: source_layout, layout, shape
     "barrier",  # a CTA barrier that the kernel asked for
     "fence",  # fence.proxy.async
@@ -60,7 +61,7 @@ class Site:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Alignment:
     """What the compiler can prove of a tile of integers or pointers, one number a dimension (Triton's AxisInfo).
 

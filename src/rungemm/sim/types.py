@@ -21,17 +21,14 @@ BOOL, INT, FLOAT = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class ElementType:
-    """A type of elements: Gluon's object, NumPy's, its kind (bool < int < float) and its width in bits."""
+    """A type of elements: Gluon's object, NumPy's, its kind (bool < int < float), its width in bits and in memory."""
 
     gluon: Any
     numpy: np.dtype
     kind: int
     bits: int
     signed: bool = True
-
-    @property
-    def bytes(self) -> int:
-        return self.numpy.itemsize
+    bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -71,7 +68,10 @@ def _make() -> dict[str, ElementType]:
         (gl.float32, np.float32, FLOAT, 32, True),
         (gl.float64, np.float64, FLOAT, 64, True),
     ]
-    return {g.name: ElementType(g, np.dtype(n), kind, bits, signed) for g, n, kind, bits, signed in table}
+    return {
+        g.name: ElementType(g, np.dtype(n), kind, bits, signed, np.dtype(n).itemsize)
+        for g, n, kind, bits, signed in table
+    }
 
 
 TYPES = _make()
