@@ -28,6 +28,11 @@ def device() -> str:
     return "cuda"
 
 
+@pytest.fixture(autouse=True)
+def seeded(seed: int) -> None:
+    torch.manual_seed(seed)
+
+
 def cuda_normal(*shape: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.randn(shape, device="cuda").to(dtype)
 

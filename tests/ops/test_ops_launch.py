@@ -16,8 +16,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ops_checks import assert_close, normal, poisoned  # noqa: E402
+from test_ops_autograd import *  # noqa: E402,F403
 from test_ops_gemm import *  # noqa: E402,F403
 from test_ops_matmul import *  # noqa: E402,F403
+from test_ops_patching import *  # noqa: E402,F403
+from test_ops_torch import *  # noqa: E402,F403
 
 import rungemm  # noqa: E402
 from rungemm.hardware import DEFAULT_GPU  # noqa: E402
@@ -81,7 +84,7 @@ class Card:
 def card(monkeypatch):
     card = Card()
     rungemm.forget()
-    monkeypatch.setattr(launch, "on_gpu", lambda tensor: True)
+    monkeypatch.setattr(launch, "on_gpu", lambda tensor: tensor.device.type == "cpu")
     monkeypatch.setattr(launch, "gpu_of", lambda device: DEFAULT_GPU)
     monkeypatch.setattr(launch, "decide", card.decide)
     monkeypatch.setattr(launch, "prepare", card.prepare)
