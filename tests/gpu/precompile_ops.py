@@ -33,8 +33,10 @@ def main() -> int:
     test_ops_launch.Card.decide = remember  # type: ignore[method-assign]
     # What test_ops.py adds for a card alone.
     card = test_ops_launch.Card()
-    shapes = [(512, 512, 512), (1024, 768, 4096), (333, 777, 555), (64, 64, 16384), (2048, 2048, 2048), (256, 256, 256),
-              (1024, 1024, 1024), (66_000, 24, 33_000), (66, 24, 33_000), (66_000, 33_000, 16), (255, 257, 4099)]  # fmt: skip
+    shapes = [
+        (512, 512, 512), (1024, 768, 4096), (333, 777, 555), (64, 64, 16384), (2048, 2048, 2048), (256, 256, 256),
+        (1024, 1024, 1024), (66_000, 24, 33_000), (66, 24, 33_000), (66_000, 33_000, 16), (255, 257, 4099),
+    ]  # fmt: skip
     shapes += [(200 + number, 170, 300) for number in range(6)]
     for dtype, (m, n, k) in itertools.product((FP32, FP16, BF16), shapes):
         remember(card, Problem.dense(m, n, k, dtype=dtype), DEFAULT_GPU)
