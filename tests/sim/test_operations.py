@@ -296,6 +296,24 @@ def test_an_atomic_orders_programs_and_nothing_else_does() -> None:
 
 
 @jit
+def spinning_kernel(flag, EARLIER: constexpr):
+    program = gl.program_id(0)
+    WANTED: constexpr = 0 if EARLIER else 1
+    if program == 1 - WANTED:
+        while gl.atomic_add(flag, 0) == 0:
+            pass
+    else:
+        gl.atomic_add(flag, 1)
+
+
+def test_a_program_may_wait_for_an_earlier_one_only() -> None:
+    run(spinning_kernel, 2, np.zeros(1, np.int32), EARLIER=True)
+    with pytest.raises(SimulationFault, match="one after the other") as caught:
+        run(spinning_kernel, 2, np.zeros(1, np.int32), EARLIER=False)
+    assert caught.value.kind == "deadlock"
+
+
+@jit
 def unknown_kernel(x):
     at = gl.arange(0, 128, ROW)
     value = gl.load(x + at)

@@ -192,6 +192,8 @@ def atomic(name: str, pointer: Any, value: Any, mask: Any, sem: Any, compare: An
     live = np.ones(place.shape, bool) if masked is None else masked
     targets, news = place[live], data[live]
     program.atomic_check(buffer, targets, sem)
+    if not offset.shape:
+        program.spin_check((buffer.name, int(place), old[()].tobytes()))
     if compare is not None:
         wanted = numeric.cast(np.asarray(getattr(compare, "data", compare)), element.numpy)
         expected = np.broadcast_to(wanted, place.shape)

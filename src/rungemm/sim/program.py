@@ -23,7 +23,7 @@ import numpy as np
 from greenlet import greenlet
 
 from .barriers import Barrier
-from .context import MACHINE
+from .context import MACHINE, emit
 from .faults import SOURCES, SimulationFault, fault_at
 from .memory import Buffer
 from .order import Clock
@@ -34,6 +34,8 @@ from .types import ElementType, element_type
 __all__ = ["SCHEDULES", "Flight", "Partition", "Program", "Waiting"]
 
 SCHEDULES = ("late", "eager", "random")
+SPINS = 10_000
+"""Atomics on one unchanging element after which a program is said to spin."""
 
 
 def _known(load: Flight, clocks: list[Clock]) -> bool:
@@ -69,6 +71,8 @@ class Program:
         self.barriers: dict[Any, Barrier] = {}
         self.flights: list[Flight] = []
         self.past: set[int] = set()
+        self.last_seen: Any = None
+        self.spins = 0
         self.main = Partition(self, "default", num_warps)
         self.partitions = [self.main]
         self.everyone = [self.main]
@@ -338,6 +342,17 @@ class Program:
                 released |= self.past
                 released.add(self.number + 1)
 
+    def spin_check(self, seen: Any) -> None:
+        """Called at every atomic on one element, with what it found there: the same again and again is a spin."""
+        self.spins = self.spins + 1 if seen == self.last_seen else 0
+        self.last_seen = seen
+        if self.spins >= SPINS:
+            raise fault_at(
+                "deadlock",
+                f"the program reads the same value from {seen[0]} {SPINS} times: it waits for another program, and "
+                "programs run one after the other here, in the order of their numbers",
+            )
+
     def id_of(self, number: int) -> tuple[int, int, int]:
         x, y, _ = self.grid
         return (number % x, number // x % y, number // (x * y))
@@ -353,6 +368,8 @@ class Program:
                 "type-error", f"{len(functions) - 1} worker partitions but {len(warps)} warp counts were given"
             )
         main = MACHINE.active
+        if MACHINE.observer is not None:
+            emit("warp_specialize", count=-(-sum(map(int, warps)) // 4) * 4)
         self.specialised = self.was_specialised = True
         names = [worker_name(f) for f, _ in functions]
         clock, fenced = main.release()
