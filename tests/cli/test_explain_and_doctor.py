@@ -132,3 +132,34 @@ def test_a_reader_that_goes_away_is_no_traceback():
     )
     ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert ran.stderr == ""
+
+
+def test_explain_a_product(rungemm):
+    ran = rungemm("explain", "333x777x555", "--gpu", "h200", "--json")
+    assert ran.code == 0, ran.err
+    found = ran.json
+    assert (found["m"], found["n"], found["k"], found["dtype"], found["layout"]) == (333, 777, 555, "fp32", "NN")
+    assert found["chosen"] in found["options"] and found["why"]
+    assert {option["name"] for option in found["options"]} >= {"cublas", "shared_tile"}
+    rejected = {each["name"]: each["why"] for each in found["rejected"]}
+    assert "tf32" in rejected["wgmma_shared"]
+    assert (found["resources"] is None) == (found["chosen"]["config"] is None)
+    assert found["bounds"]["bound"] == "compute"
+    text = rungemm("explain", "16x4096x4096", "--dtype", "bf16", "--layout", "NT", "--gpu", "a100-80").out
+    for words in ("16x4096x4096 bf16 NT", "chosen", "rejected", "needs sm_90", "memory-bound", "FLOP a byte"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["5x-1x3"], "N is -1"),
+        (["64x64"], "MxNxK"),
+        (["8x8x8", "--layout", "XX"], "'XX'"),
+        (["8x8x8", "--shape", "8"], "leave them out"),
+        (["naive", "--layout", "NN"], "leave it out"),
+        (["8x8x8", "--dtype", "fp12"], "'fp12'"),
+    ],
+)
+def test_explain_refuses_what_does_not_go_together(refused, arguments, says):
+    assert says in refused("explain", *arguments)

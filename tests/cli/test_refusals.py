@@ -19,7 +19,7 @@ import pytest
         (["ladder", "--rungs", "vectorised-naive"], ["backwards"]),
         (["check", "--rungs", "nope"], ["'nope'", "naive"]),
         (["explain", "nope"], ["'nope'", "naive"]),
-        (["explain"], ["RUNG"]),
+        (["explain"], ["RUNG|MxNxK"]),
         (["ladder", "--shape", "64x64"], ["'64x64'", "MxNxK"]),
         (["ladder", "--shape", "-1x5x5"], ["M is -1", "0 or more"]),
         (["ladder", "--shape", "1x1x99999999999"], ["K is 99999999999", "2147483647"]),

@@ -1,8 +1,9 @@
-"""``rungemm explain RUNG``: what a rung costs, line by line, and what it changed against the rung below."""
+"""``rungemm explain``: what a rung costs, line by line, or what the library would run for a product."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,29 +21,61 @@ from .common import (
     print_json,
 )
 
+if TYPE_CHECKING:
+    from ..hardware import Gpu
+
 __all__ = ["explain"]
 
 SHAPE = (128, 128, 128)
 
 
 def explain(
-    rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung's name or number: see rungemm ladder --list.")],
-    shape: Annotated[str | None, typer.Option("--shape", metavar="MxNxK", help="[default: 128x128x128]")] = None,
+    what: Annotated[
+        str, typer.Argument(metavar="RUNG|MxNxK", help="A rung (see rungemm ladder --list), or a product's shape.")
+    ],
+    shape: Annotated[
+        str | None, typer.Option("--shape", metavar="MxNxK", help="Of a rung's run. [default: 128x128x128]")
+    ] = None,
     gpu: GpuOption = None,
     dtype: DtypeOption = None,
+    layout: Annotated[
+        str | None, typer.Option("--layout", metavar="NN", help="Of a product: NN, NT, TN, TT. [default: NN]")
+    ] = None,
     seed: SeedOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Explain a rung: its source with what each line costs, and its figures beside those of the rung below.
+    """Explain a rung, or how the library would compute a product.
 
-    The rung runs in the simulator; registers and occupancy are the compiled kernel's for the card that --gpu names.
+    A rung: its source with what each line costs in the simulator, its compiled registers and occupancy on the card
+    that --gpu names, and its figures beside those of the rung below.
+
+    A product, given by its shape: the kernel and config that the library's dispatcher would take, what it rejects and
+    why, and the limits of the card.
 
     \b
     Example: rungemm explain vectorised --shape 256x256x64 --gpu a100-80
+             rungemm explain 4096x4096x4096 --dtype bf16 --layout NT
     """
+    from ..inputs import InputError, parse_shape
+
+    card, _ = chosen_card(gpu)
+    if re.fullmatch(r"[+-]?\d+([x×][+-]?\d+)+", what.strip().lower()):
+        if shape is not None or seed is not None:
+            raise InputError(f"--shape and --seed belong to a rung; {what} is a shape itself: leave them out")
+        from .explain_choice import explain_choice
+
+        return explain_choice(parse_shape(what), card, chosen_arithmetic(dtype) or "fp32", layout or "NN", as_json)
+    if layout is not None:
+        raise InputError(f"--layout belongs to a product's shape; {what} is none: leave it out")
+    return _explain_rung(what, parse_shape(shape) if shape is not None else SHAPE, card, dtype, seed, as_json)
+
+
+def _explain_rung(
+    rung: str, shape: tuple[int, int, int], card: Gpu, dtype: str | None, seed: str | None, as_json: bool
+) -> int:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    from ..inputs import InputError, parse_shape
+    from ..inputs import InputError
     from ..ladder import Task
     from ..ladder.explained import explain as explain_rung
     from .explain_view import show
@@ -51,8 +84,7 @@ def explain(
     kernels = chosen_rungs(rung)
     if len(kernels) != 1:
         raise InputError(f"rung {rung!r} names {len(kernels)} rungs: give one, such as {kernels[0].name}")
-    card, _ = chosen_card(gpu)
-    m, n, k = parse_shape(shape) if shape is not None else SHAPE
+    m, n, k = shape
     if 0 in (m, n, k):
         raise InputError(f"shape {m}x{n}x{k} has nothing to explain: give extents of 1 or more")
     vet_simulated(kernels, (m, n, k), card)

@@ -13,7 +13,7 @@ from ..hardware import Gpu
 from ..ladder.explained import Explained, Line
 from .ladder_view import labelled, many, number, paragraph
 
-__all__ = ["show"]
+__all__ = ["seconds_text", "show"]
 
 COLUMNS: tuple[tuple[str, str], ...] = (
     ("global\nasked", "global_load_requests global_store_requests"),
@@ -46,7 +46,7 @@ def show(found: Explained, card: Gpu, console: Console) -> None:
                 f"of their slots at work; {found.tile_share:.0%} of the tiles' area is C",
             )
         )
-    arithmetic, memory = _time(found.seconds_arithmetic), _time(found.seconds_memory)
+    arithmetic, memory = seconds_text(found.seconds_arithmetic), seconds_text(found.seconds_memory)
     lines.append(("least time", f"{arithmetic} of arithmetic, {memory} of compulsory memory traffic"))
     if found.paper is not None:
         loads, shared = number(found.paper.global_loads), number(found.paper.shared_loads)
@@ -62,7 +62,8 @@ def show(found: Explained, card: Gpu, console: Console) -> None:
     console.print(_source(found.lines, console.width if console.is_terminal else None), end="", soft_wrap=True)
 
 
-def _time(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
+    """A time as people write it: "4.50 ms"."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= scale:
             return f"{number(seconds / scale)} {unit}"
