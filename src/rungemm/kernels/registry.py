@@ -28,6 +28,9 @@ from .hopper.tma import Tma
 from .hopper.tma_pipeline import TmaPipeline
 from .hopper.warp_specialised import WarpSpecialised
 from .hopper.wgmma_shared import WgmmaShared
+from .tensor_core.mma_multistage import MmaMultistage
+from .tensor_core.mma_warp_specialised import MmaWarpSpecialised
+from .tensor_core.tf32_mma import Tf32Mma
 
 __all__ = ["LADDER", "find_kernel"]
 
@@ -46,6 +49,9 @@ LADDER: tuple[Kernel[Any], ...] = (
     WarpTile(),
     SplitK(),
     ChampionFp32(),
+    Tf32Mma(),
+    MmaMultistage(),
+    MmaWarpSpecialised(),
     WgmmaShared(),
     Tma(),
     TmaPipeline(),

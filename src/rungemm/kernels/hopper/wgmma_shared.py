@@ -80,7 +80,7 @@ class WgmmaShared(HopperRung):
     name = "wgmma_shared"
     idea = "wgmma: four warps multiply whole tiles straight from shared memory"
     expects = "no fragments in registers, an eighth of mma.sync's instructions; loads and products still take turns"
-    below = None
+    below = "mma_warp_specialised"
     function = wgmma_shared_kernel
     default = RungConfig(tile_m=128, tile_n=128, tile_k=64)
 

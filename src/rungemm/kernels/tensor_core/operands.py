@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...compat import gl
 from ...problem import Matrix
+from ..hopper.prepare import Copy
 
-__all__ = ["TilePlan", "swizzled", "tile_plan"]
+__all__ = ["TilePlan", "movable", "swizzled", "tile_plan"]
+
+
+def _wide(matrix: Matrix, near: int) -> bool:
+    """Whether 16 bytes at a time can be moved along axis ``near``, as far as the compiler can see.
+
+    It knows of an extent or a stride only whether 16 divides it, so that is what wide copies ask for.
+    """
+    strides, extents = (matrix.row_stride, matrix.col_stride), (matrix.rows, matrix.cols)
+    divide = strides[1 - near] % 16 == 0 and extents[near] % 16 == 0
+    return strides[near] == 1 and divide and matrix.alignment % 16 == 0
+
+
+def movable(role: str, matrix: Matrix, k_axis: int) -> tuple[str, Matrix, Copy | None]:
+    """The operand as cp.async can move it: itself, or an aligned copy, padded with zeros, that is made first.
+
+    cp.async moves 4 bytes at least, two elements of fp16, and those only from an even address.
+    """
+    near = 0 if matrix.is_col_major else 1
+    if matrix.dtype.bytes == 4 or _wide(matrix, near):
+        return role, matrix, None
+    columns = matrix.is_col_major if 1 in (matrix.row_stride, matrix.col_stride) else k_axis == 0
+    copy = Copy(role, matrix, columns)
+    made = copy.operand
+    padded = replace(made.matrix, rows=copy.padded) if columns else replace(made.matrix, cols=copy.padded)
+    return made.role, padded, copy
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """One operand's way to shared memory.
+    """One operand's way to shared memory: which thread copies what, and the tile's layout there."""
 
-    Attributes:
-        asynchronous: by cp.async; otherwise through registers, for cp.async moves 4 bytes at least.
-        copy: which thread moves what.
-        shared: the tile's layout.
-    """
-
-    asynchronous: bool
     copy: Any
     shared: Any
 
@@ -41,23 +60,16 @@ def swizzled(tile: tuple[int, int], order: list[int], element_bytes: int, along_
 
 
 def tile_plan(matrix: Matrix, tile: tuple[int, int], k_axis: int, num_warps: int) -> TilePlan:
-    """The way of a tile of (rows, columns) of ``matrix``; ``k_axis`` says which of them is K.
-
-    The compiler knows of an extent or a stride only whether 16 divides it, so that is what wide copies ask for.
-    """
-    order = [0, 1] if matrix.row_stride == 1 and matrix.col_stride != 1 else [1, 0]
-    near = order[0]
-    strides, extents = (matrix.row_stride, matrix.col_stride), (matrix.rows, matrix.cols)
-    fits = extents[near] % 16 == 0 or extents[near] % tile[near] == 0
-    wide = strides[near] == 1 and strides[1 - near] % 16 == 0 and fits and matrix.alignment % 16 == 0
-    vector = 16 // matrix.dtype.bytes if wide else 1
+    """The way of a tile of (rows, columns) of a movable ``matrix``; ``k_axis`` says which of them is K."""
+    near = 0 if matrix.is_col_major else 1
+    order = [near, 1 - near]
+    vector = 16 // matrix.dtype.bytes if _wide(matrix, near) else 1
     across = min(32, tile[near] // vector)
     warps_far = min(num_warps, max(1, tile[1 - near] // (32 // across)))
     size, lanes, warps = [1, 1], [1, 1], [1, 1]
     size[near], lanes[near], warps[near] = vector, across, num_warps // warps_far
     lanes[1 - near], warps[1 - near] = 32 // across, warps_far
     return TilePlan(
-        wide or matrix.dtype.bytes == 4,
         gl.BlockedLayout(size, lanes, warps, order),
         swizzled(tile, order, matrix.dtype.bytes, near == k_axis),
     )

@@ -1,11 +1,12 @@
-"""The jitted pieces that the mma.sync rungs share: tiles to shared memory, fragments to registers."""
+"""The jitted pieces that the mma.sync rungs share: tiles to shared memory, fragments to registers, the epilogue."""
 
 from __future__ import annotations
 
 from ...compat import async_copy_load, constexpr, gl, jit
-from ..common import load_tile
+from ..common import store_tile
+from ..hopper.pieces import split_columns
 
-__all__ = ["copy_step", "copy_tile", "fragment", "round_to_tf32"]
+__all__ = ["copy_step", "copy_tile", "fragment", "part_fragment", "round_to_tf32", "store_rows"]
 
 
 @jit
@@ -18,38 +19,33 @@ def round_to_tf32(x):
 
 @jit
 def copy_tile(
-    tile, matrix, rows, cols, row_stride, col_stride, row_end, col_end,
-    MASK_ROWS: constexpr, MASK_COLS: constexpr, ASYNC: constexpr,
-):  # fmt: skip
-    """``matrix[rows, cols]`` to shared memory, zero outside; with ASYNC it is there after a wait."""
-    if ASYNC:
-        pointers = matrix + rows * row_stride + cols * col_stride
-        if MASK_ROWS and MASK_COLS:
-            async_copy_load(tile, pointers, mask=(rows < row_end) & (cols < col_end))
-        elif MASK_ROWS:
-            async_copy_load(tile, pointers, mask=rows < row_end)
-        elif MASK_COLS:
-            async_copy_load(tile, pointers, mask=cols < col_end)
-        else:
-            async_copy_load(tile, pointers)
+    tile, matrix, rows, cols, row_stride, col_stride, row_end, col_end, MASK_ROWS: constexpr, MASK_COLS: constexpr
+):
+    """``matrix[rows, cols]`` to shared memory by cp.async, zero outside: there after a wait."""
+    pointers = matrix + rows * row_stride + cols * col_stride
+    if MASK_ROWS and MASK_COLS:
+        async_copy_load(tile, pointers, mask=(rows < row_end) & (cols < col_end))
+    elif MASK_ROWS:
+        async_copy_load(tile, pointers, mask=rows < row_end)
+    elif MASK_COLS:
+        async_copy_load(tile, pointers, mask=cols < col_end)
     else:
-        tile.store(load_tile(matrix, rows, cols, row_stride, col_stride, row_end, col_end, MASK_ROWS, MASK_COLS))
+        async_copy_load(tile, pointers)
 
 
 @jit
 def copy_step(
-    a_tile, b_tile, a, b, a_row, a_col, b_row, b_col, row, col, k0, M, N, K,
-    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr,
-    MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr,
-    A_ASYNC: constexpr, B_ASYNC: constexpr, A_COPY: constexpr, B_COPY: constexpr,
+    a_tile, b_tile, a, b, a_row, a_col, b_row, b_col, row, col, k0, a_rows, a_cols, b_rows, b_cols,
+    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, MASKS: constexpr, A_COPY: constexpr, B_COPY: constexpr,
 ):  # fmt: skip
-    """One K step of A and B to shared memory."""
-    a_rows = (row + gl.arange(0, TILE_M, gl.SliceLayout(1, A_COPY)))[:, None]
-    a_cols = (k0 + gl.arange(0, TILE_K, gl.SliceLayout(0, A_COPY)))[None, :]
-    b_rows = (k0 + gl.arange(0, TILE_K, gl.SliceLayout(1, B_COPY)))[:, None]
-    b_cols = (col + gl.arange(0, TILE_N, gl.SliceLayout(0, B_COPY)))[None, :]
-    copy_tile(a_tile, a, a_rows, a_cols, a_row, a_col, M, K, MASK_M, MASK_K, A_ASYNC)
-    copy_tile(b_tile, b, b_rows, b_cols, b_row, b_col, K, N, MASK_K, MASK_N, B_ASYNC)
+    """One K step of A and B to shared memory. ``a_rows`` to ``b_cols``: the extents; MASKS has a bit for each that
+    tiles do not divide."""
+    a_down = (row + gl.arange(0, TILE_M, gl.SliceLayout(1, A_COPY)))[:, None]
+    a_across = (k0 + gl.arange(0, TILE_K, gl.SliceLayout(0, A_COPY)))[None, :]
+    b_down = (k0 + gl.arange(0, TILE_K, gl.SliceLayout(1, B_COPY)))[:, None]
+    b_across = (col + gl.arange(0, TILE_N, gl.SliceLayout(0, B_COPY)))[None, :]
+    copy_tile(a_tile, a, a_down, a_across, a_row, a_col, a_rows, a_cols, MASKS & 1, MASKS & 2)
+    copy_tile(b_tile, b, b_down, b_across, b_row, b_col, b_rows, b_cols, MASKS & 4, MASKS & 8)
 
 
 @jit
@@ -59,3 +55,40 @@ def fragment(tile, LAYOUT: constexpr, OPERAND: constexpr, K_WIDTH: constexpr):
     if K_WIDTH == 1:  # fp32
         value = round_to_tf32(value)
     return value
+
+
+@jit
+def part_fragment(tile, PART: constexpr, PARTS: constexpr, LAYOUT: constexpr, OPERAND: constexpr, K_WIDTH: constexpr):
+    """As :func:`fragment`, of one of PARTS equal pieces along K."""
+    AXIS: constexpr = 1 - OPERAND
+    DEPTH: constexpr = tile.shape[AXIS] // PARTS
+    return fragment(tile.slice(PART * DEPTH, DEPTH, AXIS), LAYOUT, OPERAND, K_WIDTH)
+
+
+@jit
+def store_rows(
+    acc, row, col, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, LAYOUT: constexpr, OUT: constexpr,
+    PARTS: constexpr, READ_C: constexpr, MASK_M: constexpr, MASK_N: constexpr,
+):  # fmt: skip
+    """``D[row:, col:] = alpha * acc + beta * C`` in whole lines of memory, PARTS pieces one after the other.
+
+    The accumulators' layout writes 8 columns at a time; the piece goes through shared memory into layout OUT first. By
+    then nobody needs the ring, and Triton puts the piece into its place.
+    """
+    PART_N: constexpr = acc.shape[1] // PARTS
+    parts = split_columns(acc, PARTS)
+    rows = (row + gl.arange(0, acc.shape[0], gl.SliceLayout(1, OUT)))[:, None]
+    for i in gl.static_range(PARTS):
+        cols = (col + i * PART_N + gl.arange(0, PART_N, gl.SliceLayout(0, OUT)))[None, :]
+        part = gl.convert_layout(parts[i], LAYOUT, assert_trivial=True).to(gl.float32)
+        if READ_C:
+            out = gl.convert_layout(part, OUT)
+            store_tile(out, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, True, MASK_M, MASK_N)
+        else:
+            # Scaled and rounded first: half the bytes through shared memory, for two-byte D.
+            narrow = gl.convert_layout((part * alpha).to(d.dtype.element_ty), OUT)
+            pointers = d + rows * d_row + cols * d_col
+            if MASK_M or MASK_N:
+                gl.store(pointers, narrow, mask=(rows < M) & (cols < N))
+            else:
+                gl.store(pointers, narrow)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ...compat import gl
 from ...dtypes import BF16, FP16, FP32, DType
 from ...hardware import Gpu
-from ...problem import Problem
+from ...problem import Matrix, Problem
 from ..base import Kernel, TileConfig
-from ..common import cdiv, gemm_arguments, gemm_constants
-from ..plan import INT32_MAX, Launch, LaunchPlan
-from .operands import tile_plan
+from ..common import cdiv, gemm_arguments
+from ..hopper.operands import element_type
+from ..hopper.prepare import copy_launches
+from ..hopper.scale import scale_launch
+from ..plan import INT32_MAX, Launch, LaunchPlan, Pointer, Scalar
+from .operands import movable, tile_plan
 
 __all__ = ["MmaConfig", "MmaRung"]
 
 SHAPE = [16, 8]
 """Rows and columns of one mma.sync; along K it takes 32 bytes."""
-_ELEMENT_TYPES = {"fp16": gl.float16, "bf16": gl.bfloat16, "fp32": gl.float32}
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,18 @@ class MmaRung(Kernel[MmaConfig]):
     Attributes:
         function: the ``@gluon.jit`` function.
         least_stages: fewer do not work.
-        producer_warps: warps besides the multipliers, which copy; 0 where the multipliers do.
+        specialised: further warps copy; Triton rounds them up to four.
+        steps: fragments are read by so many pieces of a K step, and with two, one piece ahead.
     """
 
     function: ClassVar[Any]
     least_stages: ClassVar[int] = 2
-    producer_warps: ClassVar[int] = 0
+    specialised: ClassVar[bool] = False
+    steps: ClassVar[int] = 1
     family = "tensor_core"
     min_arch = 80
     dtypes: ClassVar[tuple[DType, ...]] = (FP16, BF16)
-    config_type = MmaConfig
+    config_type: ClassVar[type[MmaConfig]] = MmaConfig
 
     def rejects(self, problem: Problem, config: MmaConfig, gpu: Gpu) -> str | None:
         reason = self.rejects_problem(problem) or self.rejects_tile(problem, config)
@@ -98,26 +102,44 @@ class MmaRung(Kernel[MmaConfig]):
                 f"{config.warps_m}x{warps_n} warps cannot share {config.tile_m}x{config.tile_n}: "
                 f"one mma is {SHAPE[0]}x{SHAPE[1]}"
             )
-        step = 32 // problem.a.dtype.bytes
+        step = self.steps * 32 // problem.a.dtype.bytes
         if config.tile_k < step or config.tile_k > 256:
-            return f"tile_k is {config.tile_k}: from {step}, one mma, to 256"
+            return f"tile_k is {config.tile_k}: from {step}, {self.steps} of mma.sync's, to 256"
         if not self.least_stages <= config.stages <= 16:
             return f"stages is {config.stages}: from {self.least_stages} to 16"
         if config.group < 1:
             return f"group is {config.group}: at least 1"
         if config.accumulate not in ("fp32", "fp16") or (config.accumulate == "fp16" and problem.a.dtype != FP16):
             return f"accumulate is {config.accumulate!r} for {problem.a.dtype}: 'fp32', or 'fp16' for fp16 operands"
-        registers = config.tile_m * config.tile_n // (32 * config.num_warps)
-        registers //= 2 if config.accumulate == "fp16" else 1
-        threads = 32 * config.num_warps + (128 if self.producer_warps else 0)
-        most = min(255, 65536 // threads)
-        if registers + 32 > most:
-            return f"{registers} accumulator registers a thread: with {threads} threads a block, {most - 32} at most"
+        wanted, most = self.registers(problem, config), self.most_registers(config)
+        if wanted > most:
+            return f"about {wanted} registers a thread for accumulators and fragments; a thread can have {most} here"
         return None
 
+    def registers(self, problem: Problem, config: MmaConfig) -> int:
+        """Registers that a multiplying thread needs at least: accumulators, fragments, and 16 for the rest."""
+        rows = config.tile_m // config.warps_m
+        cols = config.tile_n * config.warps_m // config.num_warps
+        accumulators = rows * cols // 32 // (2 if config.accumulate == "fp16" else 1)
+        # Of one mma.sync 16 x 8: 4 registers of A, 2 of B. Read ahead, two sets of half a step each.
+        fragments = rows // SHAPE[0] * 4 + cols // SHAPE[1] * 2
+        if self.steps == 2:
+            fragments *= config.tile_k * problem.a.dtype.bytes // 32
+        return accumulators + fragments + 16
+
+    def most_registers(self, config: MmaConfig) -> int:
+        """Registers that a multiplying thread can have: a block's 65536 in eights, and 255 at most."""
+        threads = 32 * config.num_warps + (128 if self.specialised else 0)
+        return min(255, 65536 // threads // 8 * 8)
+
     def shared_bytes(self, problem: Problem, config: MmaConfig) -> int:
-        """Of the ring, and of what the epilogue may want besides."""
-        return config.stages * (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
+        """Of the ring, or of the epilogue's piece of D (fp32, rows padded) in its place, if that is larger."""
+        ring = config.stages * (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
+        return max(ring, config.tile_m * self.part_n(config) * 4 * 9 // 8 if self.steps == 2 else 0)
+
+    def part_n(self, config: MmaConfig) -> int:
+        """Columns of D that go through shared memory together; each warp has some of them."""
+        return min(config.tile_n, max(64, SHAPE[1] * config.num_warps // config.warps_m))
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[MmaConfig]:
         """Every candidate that is supported, as listed; or the first, which shows why none is."""
@@ -130,29 +152,64 @@ class MmaRung(Kernel[MmaConfig]):
         yield MmaConfig()
 
     def build(self, problem: Problem, config: MmaConfig, gpu: Gpu) -> LaunchPlan:
+        if problem.effective_k == 0:
+            return LaunchPlan(self.name, (scale_launch(problem),))
+        a_role, a, a_copy = movable("A", problem.a, 1)
+        b_role, b, b_copy = movable("B", problem.b, 0)
+        copies = [copy for copy in (a_copy, b_copy) if copy is not None]
+        a_part, b_part = replace(a, rows=problem.m, cols=problem.k), replace(b, rows=problem.k, cols=problem.n)
+        moved = replace(problem, a=a_part, b=b_part)
+        arguments = dict(gemm_arguments(moved))
+        arguments["a"] = Pointer(a_role, a.dtype, a.alignment)
+        arguments["b"] = Pointer(b_role, b.dtype, b.alignment)
+        # A copy is padded with zeros beyond M, N or K, so that it needs no mask there.
+        extents = {"a_rows": a.rows, "a_cols": a.cols, "b_rows": b.rows, "b_cols": b.cols}
+        arguments |= {name: Scalar.index(extent) for name, extent in extents.items()}
         tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
-        constants = (
-            *gemm_constants(problem, config.tile_m, config.tile_n, config.tile_k),
-            *self.constants(problem, config),
-        )
-        launch = Launch(self.function, (tiles, 1, 1), tuple(gemm_arguments(problem)), constants, config.num_warps)
-        return LaunchPlan(self.name, (launch,))
+        constants = tuple(self.constants(problem, config, a, b))
+        launch = Launch(self.function, (tiles, 1, 1), tuple(arguments.items()), constants, config.num_warps)
+        return LaunchPlan(self.name, (*copy_launches(copies), launch), tuple(copy.workspace for copy in copies))
 
-    def constants(self, problem: Problem, config: MmaConfig) -> Iterable[tuple[str, Any]]:
-        """Layouts, the ring, the types."""
-        movers = self.producer_warps or config.num_warps
-        a = tile_plan(problem.a, (config.tile_m, config.tile_k), 1, movers)
-        b = tile_plan(problem.b, (config.tile_k, config.tile_n), 0, movers)
+    def movers(self, config: MmaConfig) -> int:
+        """Warps that copy."""
+        return config.num_warps
+
+    def constants(self, problem: Problem, config: MmaConfig, a: Matrix, b: Matrix) -> Iterable[tuple[str, Any]]:
+        """Layouts, the ring, the types; ``a`` and ``b`` as they are copied from."""
+        a_tile, b_tile = (config.tile_m, config.tile_k), (config.tile_k, config.tile_n)
+        left = tile_plan(a, a_tile, 1, self.movers(config))
+        right = tile_plan(b, b_tile, 0, self.movers(config))
         warps = [config.warps_m, config.num_warps // config.warps_m]
+        yield "TILE_M", config.tile_m
+        yield "TILE_N", config.tile_n
+        yield "TILE_K", config.tile_k
+        yield "READ_C", problem.reads_c
+        yield "MASK_M", problem.m % config.tile_m != 0
+        yield "MASK_N", problem.n % config.tile_n != 0
+        extents = zip((a.rows, a.cols, b.rows, b.cols), (*a_tile, *b_tile), strict=True)
+        # Bits of a number: warp specialisation hands on no tuple of constants.
+        yield "MASKS", sum(1 << i for i, (extent, step) in enumerate(extents) if extent % step)
         yield "GROUP", config.group
         yield "STAGES", config.stages
-        yield "TYPE", _ELEMENT_TYPES[problem.a.dtype.name]
+        yield "TYPE", element_type(problem.a.dtype)
         yield "ACC_TYPE", gl.float16 if config.accumulate == "fp16" else gl.float32
         yield "LAYOUT", gl.NVMMADistributedLayout([2, 0], warps, SHAPE)
         yield "K_WIDTH", 4 // problem.a.dtype.bytes
-        yield "A_ASYNC", a.asynchronous
-        yield "B_ASYNC", b.asynchronous
-        yield "A_COPY", a.copy
-        yield "B_COPY", b.copy
-        yield "A_SHARED", a.shared
-        yield "B_SHARED", b.shared
+        yield "A_COPY", left.copy
+        yield "B_COPY", right.copy
+        yield "A_SHARED", left.shared
+        yield "B_SHARED", right.shared
+
+    def output_constants(self, problem: Problem, config: MmaConfig) -> Iterable[tuple[str, Any]]:
+        """Of :func:`.pieces.store_rows`: how a piece of D is stored, and how many there are."""
+        d = problem.d
+        part_n = self.part_n(config)
+        near = 0 if d.is_col_major else 1
+        shape = (config.tile_m, part_n)
+        vector = min(16 // d.dtype.bytes, shape[near])
+        size, lanes, warps = [1, 1], [1, 1], [1, 1]
+        size[near], lanes[near] = vector, min(32, shape[near] // vector)
+        lanes[1 - near] = 32 // lanes[near]
+        warps[1 - near] = config.num_warps
+        yield "OUT", gl.BlockedLayout(size, lanes, warps, [near, 1 - near])
+        yield "PARTS", config.tile_n // part_n

@@ -22,11 +22,10 @@ from .rung import MmaConfig, MmaRung
 @jit
 def tf32_mma_kernel(
     a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
-    MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr, GROUP: constexpr, STAGES: constexpr,
+    a_rows, a_cols, b_rows, b_cols, TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
+    MASK_M: constexpr, MASK_N: constexpr, MASKS: constexpr, GROUP: constexpr, STAGES: constexpr,
     TYPE: constexpr, ACC_TYPE: constexpr, LAYOUT: constexpr, K_WIDTH: constexpr,
-    A_ASYNC: constexpr, B_ASYNC: constexpr, A_COPY: constexpr, B_COPY: constexpr,
-    A_SHARED: constexpr, B_SHARED: constexpr,
+    A_COPY: constexpr, B_COPY: constexpr, A_SHARED: constexpr, B_SHARED: constexpr,
 ):  # fmt: skip
     tile_m, tile_n = tile_of_program(M, N, TILE_M, TILE_N, GROUP)
     row = tile_m * TILE_M
@@ -38,7 +37,7 @@ def tf32_mma_kernel(
         if step < steps:
             copy_step(
                 a_ring.index(step), b_ring.index(step), a, b, a_row, a_col, b_row, b_col, row, col, step * TILE_K,
-                M, N, K, TILE_M, TILE_N, TILE_K, MASK_M, MASK_N, MASK_K, A_ASYNC, B_ASYNC, A_COPY, B_COPY,
+                a_rows, a_cols, b_rows, b_cols, TILE_M, TILE_N, TILE_K, MASKS, A_COPY, B_COPY,
             )  # fmt: skip
         # Past the end too: a group without copies keeps the count of groups in flight.
         async_copy_commit()
@@ -51,8 +50,8 @@ def tf32_mma_kernel(
         if ahead < steps:
             copy_step(
                 a_ring.index(ahead % STAGES), b_ring.index(ahead % STAGES), a, b, a_row, a_col, b_row, b_col,
-                row, col, ahead * TILE_K, M, N, K, TILE_M, TILE_N, TILE_K, MASK_M, MASK_N, MASK_K,
-                A_ASYNC, B_ASYNC, A_COPY, B_COPY,
+                row, col, ahead * TILE_K, a_rows, a_cols, b_rows, b_cols,
+                TILE_M, TILE_N, TILE_K, MASKS, A_COPY, B_COPY,
             )  # fmt: skip
         async_copy_commit()
         # The change: fragments in registers, and one instruction a warp for 16 x 8 x 8 products.
