@@ -40,18 +40,11 @@ from rungemm.kernels.hopper.champion import ChampionHopper, HopperConfig
 from rungemm.problem import Problem
 
 KERNEL = ChampionHopper()
+SHALLOW = 1
+"""Stages of a setting whose ring is still to be made as deep as there is room."""
 Case = tuple[Problem, list[HopperConfig]]
 STAGE, BEGIN, RATIO = "\x01stage ", "\x01begin ", "\x01ratio "
 """Lines from a part's process to its parent that are not for the reader."""
-
-
-def label(config: HopperConfig) -> str:
-    schedule = {"turns": "t", "halves": "h", "together": ""}[config.schedule]
-    text = f"{'~' if config.swap else ''}{config.tile_m}x{config.tile_n}x{config.tile_k}{schedule}"
-    text += f"/{config.stages}" + (f"g{config.group}" if config.group != 8 else "")
-    text += "+k" if config.stream else ""
-    text += f"@{config.programs}" if config.programs else ""
-    return text + (f"p{config.promote}" if config.promote else "")
 
 
 def proposed(problem: Problem, gpu: Gpu, count: int) -> list[HopperConfig]:
@@ -76,7 +69,8 @@ def deep(problem: Problem, gpu: Gpu, config: HopperConfig, limit: int | None = N
 
 def tile(m: int, n: int, schedule: str = "together", k: int = 64, **changes: object) -> HopperConfig:
     warps = m // 16 if schedule == "together" else 4
-    return replace(HopperConfig(tile_m=m, tile_n=n, tile_k=k, num_warps=warps, schedule=schedule), **changes)  # type: ignore[arg-type]
+    base = HopperConfig(tile_m=m, tile_n=n, tile_k=k, num_warps=warps, schedule=schedule, stages=SHALLOW)
+    return replace(base, **changes)  # type: ignore[arg-type]
 
 
 def bf16(m: int, n: int, k: int, layout: str = "NT") -> Problem:
@@ -88,7 +82,8 @@ def tf32(m: int, n: int, k: int, layout: str = "NT", precision: str = "tf32") ->
 
 
 def case(problem: Problem, gpu: Gpu, count: int, *extra: HopperConfig) -> Case:
-    return problem, list(dict.fromkeys([*proposed(problem, gpu, count), *(deep(problem, gpu, e) for e in extra)]))
+    full = [deep(problem, gpu, config) if config.stages == SHALLOW else config for config in extra]
+    return problem, list(dict.fromkeys([*proposed(problem, gpu, count), *full]))
 
 
 def big(gpu: Gpu) -> Iterator[Case]:
@@ -173,7 +168,71 @@ def triple(gpu: Gpu) -> Iterator[Case]:
     )  # fmt: skip
 
 
-PARTS = {"big": big, "skinny": skinny, "llm": llm, "odd": odd, "tf32": single, "tf32x3": triple}
+def crowded(problem: Problem, gpu: Gpu, config: HopperConfig, on_an_sm: int) -> HopperConfig:
+    """A program for every tile, so many at once on an SM, each with its share of the shared memory."""
+    tiles = KERNEL.tiles(problem, config)
+    return deep(problem, gpu, replace(config, programs=tiles), gpu.shared_per_sm // on_an_sm - 1024)
+
+
+def retry(gpu: Gpu) -> Iterator[Case]:
+    """Where an earlier round fell short, the first choices that changed, and settings not yet timed."""
+    thin, wide = tile(64, 16, k=128, swap=True, group=1), tile(128, 256)
+    turns, halves, tall = tile(128, 128, "turns"), tile(128, 256, "halves"), tile(256, 128, "halves")
+    flat = tile(64, 256, "turns")
+    # Few tiles and a long K: a second launch that adds up.
+    split = [tile(64, 64, k=128, splits=s) for s in (66, 128, 132)]
+    yield case(bf16(64, 64, 65536), gpu, 1, *split, tile(64, 32, k=128, splits=66), tile(64, 64, k=256, splits=128),
+               tile(64, 16, k=128, splits=33))  # fmt: skip
+    yield case(bf16(256, 256, 16384), gpu, 1, tile(64, 64, k=128, splits=8), tile(64, 128, splits=16),
+               tile(128, 128, splits=33), tile(128, 128, splits=32), tile(128, 64, splits=16), tile(64, 64, splits=8),
+               tile(64, 64, k=128, splits=16, programs=128))  # fmt: skip
+    # Tiles that do not fill the SMs.
+    problem = bf16(256, 6144, 4096)
+    yield case(problem, gpu, 1, tile(64, 128), crowded(problem, gpu, tile(64, 128), 2), tile(128, 128, splits=4),
+               crowded(problem, gpu, tile(128, 64), 2), tile(128, 64, stream=True), flat,
+               crowded(problem, gpu, tile(64, 64, k=128), 2))  # fmt: skip
+    problem = bf16(128, 6144, 4096)
+    yield case(problem, gpu, 1, tile(64, 64, k=128), crowded(problem, gpu, tile(64, 64, k=128), 2),
+               crowded(problem, gpu, tile(64, 64), 3), tile(64, 128, swap=True), tile(64, 64, k=128, swap=True),
+               tile(128, 128, splits=8))  # fmt: skip
+    problem = bf16(64, 6144, 4096)
+    yield case(problem, gpu, 1, tile(64, 64, k=256, swap=True, group=1), tile(64, 32, k=128, swap=True),
+               crowded(problem, gpu, tile(64, 32, k=128, swap=True), 2), crowded(problem, gpu, tile(64, 32, k=128), 2),
+               )  # fmt: skip
+    yield case(bf16(64, 4096, 4096), gpu, 1, tile(64, 32, k=128, swap=True), tile(64, 32, k=128, swap=True, group=1),
+               tile(64, 32, k=256))  # fmt: skip
+    yield case(bf16(256, 28672, 4096), gpu, 1, halves, tall, flat, replace(halves, swap=True), replace(flat, swap=True))
+    yield case(bf16(256, 128256, 4096), gpu, 1, halves, tall, replace(halves, swap=True), replace(flat, swap=True))
+    yield case(bf16(128, 128256, 4096), gpu, 1, wide, flat, replace(turns, swap=True), replace(tall, swap=True))
+    yield case(bf16(128, 28672, 4096), gpu, 1, flat, replace(turns, swap=True), replace(tall, swap=True))
+    # fp32.
+    for m, n, k in ((8192, 8192, 4096), (8192, 8192, 8192), (4096, 4096, 4096)):
+        half, turn = tile(128, 256, "halves", 32), tile(128, 128, "turns", 32)
+        settings = [half, replace(half, group=16), replace(half, group=4), replace(turn, group=16),
+                    tile(256, 128, "halves", 32, group=4), tile(128, 256, k=32, stream=True), tile(64, 256, "turns", 32)]  # fmt: skip
+        yield case(tf32(m, n, k), gpu, 1, *settings, tile(128, 256, "halves", 16))
+        swapped = replace(half, swap=True)
+        yield case(tf32(m, n, k, "NN"), gpu, 1, swapped, replace(swapped, group=16), replace(swapped, group=4),
+                   tile(128, 256, k=32, swap=True), tile(64, 256, "turns", 32, swap=True))  # fmt: skip
+    # Few rows.
+    for tokens in (1, 16):
+        for n in (4096, 6144, 28672):
+            problem = bf16(tokens, n, 4096)
+            more = [] if n == 4096 else [crowded(problem, gpu, thin, on_an_sm) for on_an_sm in (2, 3)]
+            broad = [tile(128, 16, k=128, swap=True, group=1)] if n == 28672 else []
+            yield case(problem, gpu, 1, replace(thin, tile_k=256), *more, *broad)
+    yield case(bf16(32, 4096, 4096), gpu, 1, tile(64, 32, k=256, swap=True, group=1))
+    # Large.
+    for m, n, k in ((1024, 4096, 4096), (1024, 4096, 14336), (4096, 4096, 4096), (4096, 6144, 4096)):
+        yield case(bf16(m, n, k), gpu, 1, turns, halves, tall, wide, replace(halves, group=4), replace(tall, group=4))
+    for layout in ("NT", "NN"):
+        yield case(bf16(8192, 8192, 8192, layout), gpu, 1, replace(turns, group=16), replace(wide, stream=True), halves)
+    square = tile(128, 128, k=32, promote=16)
+    yield case(tf32(8192, 8192, 8192, "NN", "tf32x3"), gpu, 1, square, replace(square, promote=32),
+               replace(square, group=16))  # fmt: skip
+
+
+PARTS = {"retry": retry, "big": big, "skinny": skinny, "llm": llm, "odd": odd, "tf32": single, "tf32x3": triple}
 
 
 def contenders_of(problem: Problem, configs: list[HopperConfig], gpu: Gpu) -> list[Ours]:
@@ -181,7 +240,7 @@ def contenders_of(problem: Problem, configs: list[HopperConfig], gpu: Gpu) -> li
     first = KERNEL.default_config(problem, gpu)
     found = []
     for config in configs:
-        contender = Ours(KERNEL, gpu, config, name=label(config) + ("*" if config == first else ""))
+        contender = Ours(KERNEL, gpu, config, name=config.label + ("*" if config == first else ""))
         try:
             contender.plan(problem)
         except Unsupported as error:

@@ -15,8 +15,8 @@ from ...hardware import Gpu
 from ...problem import Problem
 from ..base import Kernel
 from ..common import cdiv
-from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
 from ..cuda_core.split import PARTIAL_SUMS, partial_sums, reduction_launch
+from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
 from .candidates import shapes
 from .champion_kernel import champion_hopper_kernel
 from .estimate import Work, seconds
@@ -25,11 +25,16 @@ from .prepare import copy_launches, copy_seconds
 from .rung import RungConfig, rejects_parts, rejects_problem, rejects_tile, staging_constants
 from .scale import scale_launch
 from .setup import Setup, set_up
+from .tuned import nearest
 
 __all__ = ["ChampionHopper", "HopperConfig"]
 
 TENSOR_MHZ = 1830
 """The clock at which the datasheet's tensor-core peaks hold (see :mod:`rungemm.hardware`)."""
+
+
+NEIGHBOUR = 1.15
+"""A neighbour's setting is taken up to this ratio of the model's seconds for it to those for the model's own choice."""
 
 
 def pitch_of(problem: Problem) -> int:
@@ -65,6 +70,16 @@ class HopperConfig(RungConfig):
     programs: int = 0
     promote: int = 0
     splits: int = 1
+
+    @property
+    def label(self) -> str:
+        """Short: ``~`` swap, tile, ``t`` turns or ``h`` halves, ``/`` stages, ``g`` group, ``+k`` stream, ``s`` splits,
+        ``@`` programs, ``p`` promote; what is as usual is left out."""
+        schedule = {"turns": "t", "halves": "h", "together": ""}.get(self.schedule, self.schedule)
+        text = f"{'~' if self.swap else ''}{self.tile_m}x{self.tile_n}x{self.tile_k}{schedule}/{self.stages}"
+        text += (f"g{self.group}" if self.group != 8 else "") + ("+k" if self.stream else "")
+        text += (f"s{self.splits}" if self.splits > 1 else "") + (f"@{self.programs}" if self.programs else "")
+        return text + (f"p{self.promote}" if self.promote else "")
 
     @property
     def owners(self) -> int:
@@ -118,7 +133,9 @@ class ChampionHopper(Kernel[HopperConfig]):
 
     def shared_bytes(self, problem: Problem, config: HopperConfig) -> int:
         stage = (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
-        staging = config.owners * config.buffers * config.part_m * config.part_n * problem.d.dtype.bytes
+        # Split tiles leave from registers.
+        parts = 0 if config.splits > 1 else config.owners * config.buffers
+        staging = parts * config.part_m * config.part_n * problem.d.dtype.bytes
         # The barriers, and what warp specialisation keeps for itself (compiled: 180 bytes with 4 stages).
         return config.stages * (stage + 16) + staging + 256
 
@@ -144,6 +161,9 @@ class ChampionHopper(Kernel[HopperConfig]):
         """Seconds that a supported config should take; see :mod:`.estimate`."""
         setup = set_up(problem, config.swap)
         dtype = problem.a.dtype
+        m, n = setup.problem.m, setup.problem.n
+        rows = cdiv(m, config.tile_m) * config.tile_m, cdiv(n, config.tile_n) * config.tile_n
+        inside = (m / rows[0] * config.tile_m + n / rows[1] * config.tile_n) / (config.tile_m + config.tile_n)
         peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
         return seconds(
             Work(
@@ -152,18 +172,45 @@ class ChampionHopper(Kernel[HopperConfig]):
                 self.resident(problem, config, gpu), gpu.sms, dtype.bytes, problem.d.dtype.bytes,
                 peak / gpu.sms / (1e6 * TENSOR_MHZ), problem.minimum_bytes, 1e9 * gpu.dram_gbs,
                 copy_seconds(setup.copies, gpu), config.stream, config.schedule == "turns", setup.a_in_registers,
-                config.promote,
+                config.promote, config.splits, inside, 4 * m * n,
             )
         )  # fmt: skip
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[HopperConfig]:
-        """Every candidate that is supported, by rising estimate."""
+        """What was measured to be best here or near (:mod:`.tuned`), then every other candidate by rising estimate."""
         legal = {c: None for c in self.candidates(problem, gpu) if self.supports(problem, c, gpu) is None}
         if not legal:  # the problem is what is wrong: any config will show why
             yield HopperConfig()
             return
         cost = {config: self.estimate(problem, config, gpu) for config in legal}
-        yield from sorted(legal, key=cost.__getitem__)
+        order = sorted(legal, key=cost.__getitem__)
+        tuned = self.tuned(problem, gpu, cost[order[0]])
+        if tuned is not None:
+            yield tuned
+        yield from (config for config in order if config != tuned)
+
+    def tuned(self, problem: Problem, gpu: Gpu, least: float) -> HopperConfig | None:
+        """The shipped table's setting, if the kernel takes it; a neighbour's, if the model does not think it bad.
+
+        ``least`` is the model's least estimate, in seconds. A neighbour's ring is made to fit, and what depends on its
+        number of tiles (``programs``, ``splits``) is not borrowed.
+        """
+        found = nearest(problem, gpu)
+        if found is None:
+            return None
+        entry, exact = found
+        config = HopperConfig.from_dict(entry.config)
+        if not exact and (config.programs or config.splits > 1):
+            return None
+        part_n = min(128 // problem.d.dtype.bytes, config.tile_n)
+        if part_n != config.part_n:
+            config = replace(config, part_n=part_n, stages=1)
+            config = replace(config, stages=self.most_stages(problem, config, gpu))
+        if self.supports(problem, config, gpu) is not None:
+            return None
+        if not exact and self.estimate(problem, config, gpu) > NEIGHBOUR * least:
+            return None
+        return config
 
     def candidates(self, problem: Problem, gpu: Gpu) -> Iterator[HopperConfig]:
         """The grid of :func:`.candidates.shapes`, both ways round, shared along K or not; all that fits the problem."""
@@ -182,7 +229,8 @@ class ChampionHopper(Kernel[HopperConfig]):
                     num_warps=shape.num_warps, schedule=shape.schedule, swap=swap,
                     part_n=min(128 // problem.d.dtype.bytes, shape.tile_n), buffers=1,
                 )  # fmt: skip
-                for promote in (4, 8, 0) if problem.precision == "tf32x3" else (0,):
+                # Without promotion, what tensor cores cut off is 50 times the error that tf32x3 is for.
+                for promote in (16, 8, 4) if problem.precision == "tf32x3" else (0,):
                     config = replace(base, promote=promote)
                     deep = replace(config, stages=self.most_stages(problem, config, gpu))
                     yield from self.divided(problem, deep, gpu)
@@ -190,7 +238,7 @@ class ChampionHopper(Kernel[HopperConfig]):
                         yield from self.divided(problem, replace(deep, group=16), gpu)
 
     def divided(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> Iterator[HopperConfig]:
-        """The ways to share out a tile: whole tiles, one program an SM or more; or along K too."""
+        """The ways to share out a tile: whole tiles, one program an SM or more; along K, at once or with a second launch."""
         tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k)
         yield config
         if gpu.sms < tiles <= 4 * gpu.sms and config.tile_m * config.tile_n <= 128 * 64:
@@ -199,9 +247,11 @@ class ChampionHopper(Kernel[HopperConfig]):
             yield replace(half, programs=tiles)
         if tiles % gpu.sms and steps > 1:
             yield replace(config, stream=True)
-            splits = gpu.sms // tiles
+            splits = min(gpu.sms // tiles, steps)
             if splits > 1:
                 yield replace(config, stream=True, programs=splits * tiles)
+                split = replace(config, splits=splits)
+                yield replace(split, stages=self.most_stages(problem, split, gpu))
 
     def most_stages(self, problem: Problem, config: HopperConfig, gpu: Gpu, limit: int | None = None) -> int:
         """As deep a ring as shared memory holds, up to 16 stages."""

@@ -8,6 +8,7 @@ from typing import Any
 from ...compat import gl
 from ...dtypes import DType
 from ...problem import Matrix, Problem
+from ..copies import transposed
 from ..plan import Descriptor
 
 __all__ = ["Operand", "element_type", "operand_of", "shared_layout", "swapped", "tma_reason"]
@@ -27,13 +28,6 @@ def element_type(dtype: DType) -> Any:
 def shared_layout(block: tuple[int, int], dtype: DType) -> Any:
     """The widest swizzle that a block's rows fill: what both TMA and wgmma read without bank conflicts."""
     return gl.NVMMASharedLayout.get_default_for(list(block), element_type(dtype))
-
-
-def transposed(matrix: Matrix) -> Matrix:
-    """The same memory seen as the transposed matrix."""
-    return replace(
-        matrix, rows=matrix.cols, cols=matrix.rows, row_stride=matrix.col_stride, col_stride=matrix.row_stride
-    )
 
 
 def swapped(problem: Problem) -> Problem:
