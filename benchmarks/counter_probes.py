@@ -7,8 +7,9 @@ PROGRAMS of them, so that a counter divided by that is the cost of one access.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from rungemm.compat import async_copy_commit, async_copy_load, async_copy_wait, constexpr, gl, jit
+from rungemm.compat import async_copy_commit, async_copy_load, async_copy_wait, barrier, constexpr, gl, jit
 from rungemm.dtypes import FP32
 from rungemm.kernels.plan import Launch, LaunchPlan, Pointer
 
@@ -52,6 +53,7 @@ def probe_shared(
     buffer = whole.slice(0, COLS, 1)
     buffer.store(gl.convert_layout(gl.load(a + rows * COLS + cols), STORED))
     value = gl.convert_layout(buffer.load(LOADED), FILL)
+    barrier()  # or ptxas lets only those lanes load that store
     gl.store(d + gl.program_id(0) * ROWS * COLS + rows * COLS + cols, value)
 
 
@@ -71,6 +73,12 @@ def _float4(same: tuple[int, ...]) -> tuple[gl.DistributedLinearLayout, int]:
         bases.append([0, 0] if bit in same else [row, 0])
         row *= 1 if bit in same else 2
     return _lanes([[0, 1], [0, 2]], bases, row, 4), row
+
+
+def alone(plan: LaunchPlan) -> LaunchPlan:
+    """The plan with one program only."""
+    (launch,) = plan.launches
+    return replace(plan, launches=(replace(launch, grid=(1, 1, 1)),))
 
 
 def probes() -> Iterator[tuple[str, LaunchPlan, tuple[int, int]]]:

@@ -1,11 +1,13 @@
-"""The simulator's counters beside Nsight Compute's, on the same launches: every rung once, in one ncu process.
+"""The simulator's counters beside Nsight Compute's, on the same launches: every rung, in one ncu process each time.
 
     PYTHONPATH=src python3 benchmarks/counters_ncu.py --shape 512x512x512 --out $OUT/counters.json
 
-writes records {kernel, shape, counter, simulated, measured, why}. ncu runs this file again (--launch) as the program
-it profiles; the simulator counts meanwhile, in processes of its own. Where the machine with the card cannot simulate,
-or for another look at an old measurement: ``--measure-only`` writes the measured numbers and the launch order, and
-``--measured FILE`` joins them with the simulator's anywhere. ``--probes`` adds the small kernels of counter_probes.py.
+writes records {kernel, shape, counter, metric, simulated, measured, measured_again, why} (counters_join.py). ncu runs
+this file again (--launch) as the program it profiles: --repeat times for the metrics that were seen to work on an
+H200, and once more for the rest, which may fail. Where the machine with the card cannot simulate, or for another look
+at an old measurement: ``--measure-only`` writes the measured numbers, and ``--measured FILE`` joins them with the
+simulator's anywhere; ``--simulated FILE`` keeps the simulator's for the next time, as long as neither the kernel nor
+the simulator changes. ``--probes`` adds the small kernels of counter_probes.py.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,26 +34,42 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
+from counters_join import Known, read_runs, records, show
 
 from rungemm.hardware import DEFAULT_GPU, Gpu, detect_gpu, find_gpu
 from rungemm.kernels import LADDER
 from rungemm.kernels.plan import LaunchPlan
 from rungemm.ladder.pose import Posed, Task, pose
-from rungemm.sim.counter_names import COUNTERS, ncu_metrics
+from rungemm.sim.counter_names import ncu_metrics
 
 SEED = 20261129
-CLOSE = 0.01
-"""Share of the measured value within which a difference is put down to the reasons in REASONS."""
 
-SURE = ("global_op_ld.sum", "global_op_st.sum", "mem_shared.sum", "pred_on.sum", "executed.sum", "read.sum")
+SURE = (
+    "global_op_ld.sum", "global_op_st.sum", "mem_shared.sum", "lsu_mem_shared_op_ld.sum", "lsu_mem_shared_op_st.sum",
+    "ffma_pred_on.sum", "smsp__inst_executed.sum", "bytes_read.sum", "launch__registers_per_thread",
+)  # fmt: skip
 """Endings of metrics that ncu was seen to know on the H200, whether or not its list has them."""
 
-EXTRA_METRICS = ("smsp__inst_executed.sum", "dram__bytes_read.sum", "launch__registers_per_thread")
+UNLISTED = ("memory_l1_", "launch__")
+"""Beginnings of metrics that ncu knows but does not list."""
 
-REASONS = {
-    "global_load_sectors": "LDGSTS: one more sector a 128-byte line, fitted",
-    "global_load_requests": "see the note on the kernel",
-}
+TOTALS = (
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "smsp__inst_executed.sum", "dram__bytes_read.sum", "launch__registers_per_thread",
+)  # fmt: skip
+"""Recorded for docs/counters.md: what these mean is more than any counter."""
+
+LAUNCH = ("launch__grid_size", "launch__block_size", "launch__registers_per_thread", "profiler__replayer_passes")
+
+BY_INSTRUCTION = (
+    "memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal", "smsp__inst_executed_op_ldgsts.sum",
+    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldsm.sum",
+    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum",
+    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+)  # fmt: skip
+"""More ways in which ncu counts shared memory, for comparison."""
 
 
 @dataclass
@@ -140,16 +158,22 @@ def _simulate_named(name: str, shape: tuple[int, int, int], probes: bool, gpu: s
 
 
 def simulate_all(
-    everything: Sequence[Case], shape: tuple[int, int, int], probes: bool, gpu: str, workers: int
+    everything: Sequence[Case], shape: tuple[int, int, int], card: Gpu, workers: int, known: Known
 ) -> dict[str, Any]:
-    """Every case's totals by name, from processes that share the work."""
-    found: dict[str, Any] = {}
+    """Every case's totals by name: those known, the others from processes that share the work."""
+    keys = {case.name: known.key(case.name, str(shape), case.plan, card.arch) for case in everything}
+    found = {name: known.entries[key] for name, key in keys.items() if key in known.entries}
     with ProcessPoolExecutor(workers) as pool:
-        jobs = [pool.submit(_simulate_named, case.name, shape, probes, gpu) for case in everything]
-        for job in jobs:
+        jobs = [
+            pool.submit(_simulate_named, case.name, shape, case.posed is None, card.name)
+            for case in everything
+            if case.name not in found
+        ]
+        for job in as_completed(jobs):
             name, totals, seconds = job.result()
             found[name] = totals
-            print(f"simulated {name} in {seconds:.1f} s", file=sys.stderr)
+            known.add(keys[name], totals)
+            print(f"simulated {name} in {seconds:.1f} s", file=sys.stderr, flush=True)
     return found
 
 
@@ -165,7 +189,7 @@ def available(metrics: Sequence[str], ncu: str) -> list[str]:
     kept = [
         metric
         for metric in metrics
-        if metric.split(".")[0] in known or metric.endswith(SURE) or metric.startswith("launch__")
+        if metric.split(".")[0] in known or metric.endswith(SURE) or metric.startswith(UNLISTED)
     ]
     for metric in sorted(set(metrics) - set(kept)):
         print(f"ncu does not know {metric}: left out", file=sys.stderr)
@@ -192,7 +216,7 @@ def parse_ncu_csv(text: str) -> list[tuple[str, dict[str, float]]]:
         _, metrics = found.setdefault(row["ID"], (name, {}))
         named = {row["Metric Name"]: row["Metric Value"]} if "Metric Name" in row else row
         for metric, value in named.items():
-            if metric is None or "__" not in metric:
+            if metric is None or not ("__" in metric or metric.startswith(UNLISTED)):
                 continue
             number = _number(value)
             if number is not None:
@@ -201,8 +225,9 @@ def parse_ncu_csv(text: str) -> list[tuple[str, dict[str, float]]]:
 
 
 def _number(text: str | None) -> float | None:
+    """The number that a cell begins with; metrics with instances have more behind it."""
     try:
-        return float((text or "").replace(",", ""))
+        return float((text or "").split(";")[0].split(" ")[0].replace(",", ""))
     except ValueError:
         return None
 
@@ -230,13 +255,35 @@ def assign(launches: Sequence[tuple[str, dict[str, float]]], order: Sequence[tup
     return found
 
 
-def measure(everything: Sequence[Case], arguments: Sequence[str]) -> dict[str, Any]:
-    """Metrics by case name, from one ncu process over all of them."""
+def measure_all(everything: Sequence[Case], arguments: Sequence[str], repeat: int) -> list[dict[str, Any]]:
+    """Metrics by case name, ``repeat`` times; the first time with those that may fail."""
     ncu = shutil.which("ncu")
     if ncu is None:
         raise SystemExit("ncu is not on the PATH: install Nsight Compute, or use --measured FILE")
+    wanted = list(dict.fromkeys([*ncu_metrics(), *TOTALS]))
+    sure = [metric for metric in wanted if metric.endswith(SURE) and not metric.startswith("smsp__sass_l1tex")]
+    runs = [measure(everything, arguments, ncu, available(sure, ncu)) for _ in range(repeat)]
+    more = available([*(metric for metric in wanted if metric not in sure), *BY_INSTRUCTION], ncu)
+    listed = [metric for metric in more if not metric.startswith(UNLISTED)]
+    for choice in (more, listed):
+        if not choice:
+            continue
+        try:
+            for case, metrics in measure(everything, arguments, ncu, choice).items():
+                runs[0][case].update({name: value for name, value in metrics.items() if name not in runs[0][case]})
+            break
+        except (ValueError, subprocess.TimeoutExpired) as error:
+            print(f"metrics left out ({len(choice)}): {error}", file=sys.stderr)
+    return runs
+
+
+def measure(everything: Sequence[Case], arguments: Sequence[str], ncu: str, metrics: Sequence[str]) -> dict[str, Any]:
+    """Metrics by case name, from one ncu process over all cases.
+
+    Raises:
+        ValueError: ncu has no table for them; its message says where its output is.
+    """
     names = sorted({function for case in everything for function in case.functions})
-    metrics = available([*ncu_metrics(), *EXTRA_METRICS], ncu)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
         command = [
@@ -244,55 +291,19 @@ def measure(everything: Sequence[Case], arguments: Sequence[str]) -> dict[str, A
             "--log-file", str(log), "-k", f"regex:^({'|'.join(names)})$", "--metrics", ",".join(metrics),
             sys.executable, str(Path(__file__).resolve()), "--launch", *arguments,
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=540)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
         sys.stderr.write(done.stderr)
         text = log.read_text() if log.exists() else done.stdout
         try:
-            return assign(parse_ncu_csv(text), [(case.name, case.functions) for case in everything])
+            found = assign(parse_ncu_csv(text), [(case.name, case.functions) for case in everything])
+            return {
+                case: {name: value for name, value in values.items() if name in metrics or name in LAUNCH}
+                for case, values in found.items()
+            }
         except ValueError as error:
             kept = Path(tempfile.gettempdir()) / "ncu-log.csv"
             kept.write_text(text + "\n--- stdout\n" + done.stdout + "\n--- stderr\n" + done.stderr)
-            raise SystemExit(f"{error} (ncu's output is in {kept})") from None
-
-
-# Records.
-
-
-def why_of(counter: str, ours: int | None, theirs: float) -> str:
-    """A word on each record."""
-    if ours is None:
-        return "not simulated"
-    if ours == theirs:
-        return "equal"
-    off = abs(ours - theirs) / theirs if theirs else float("inf")
-    share = f"{ours / theirs - 1:+.3%}" if theirs else "measured 0"
-    reason = REASONS.get(counter, "unexplained")
-    return f"{share}, {reason}" if off <= CLOSE else f"{share}, UNEXPLAINED"
-
-
-def records(shapes: dict[str, str], measured: dict[str, Any], ours: dict[str, Any]) -> list[dict[str, Any]]:
-    """One record for each case and counter that ncu measured."""
-    result = []
-    for case, metrics in measured.items():
-        totals = ours.get(case)
-        for name, counter in COUNTERS.items():
-            if counter.ncu not in metrics:
-                continue
-            count = totals.get(name) if isinstance(totals, dict) else None
-            why = why_of(name, count, metrics[counter.ncu]) if not isinstance(totals, str) else totals
-            result.append(
-                {"kernel": case, "shape": shapes[case], "counter": name, "metric": counter.ncu, "simulated": count,
-                 "measured": int(metrics[counter.ncu]), "why": why}
-            )  # fmt: skip
-    return result
-
-
-def show(rows: Sequence[dict[str, Any]]) -> None:
-    """A line for each record, differences marked."""
-    for row in rows:
-        mark = " " if row["why"] == "equal" else "!"
-        numbers = f"{row['simulated']!s:>14}{row['measured']:>14}"
-        print(f"{mark} {row['kernel']:<28}{row['counter']:<26}{numbers}  {row['why']}")
+            raise ValueError(f"{error} (ncu's output is in {kept})") from None
 
 
 def main() -> None:
@@ -304,6 +315,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=max(len(os.sched_getaffinity(0)) - 1, 1))
     parser.add_argument("--measure-only", action="store_true", help="leave the simulator out; write raw metrics")
     parser.add_argument("--measured", type=Path, help="raw metrics of an earlier --measure-only")
+    parser.add_argument("--simulated", type=Path, help="file to keep the simulator's totals in, and to take them from")
+    parser.add_argument("--repeat", type=int, default=2, help="measurements of the same launches")
     parser.add_argument("--gpu", default="", help="card the plans are made for; the card at hand if left out")
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -318,25 +331,31 @@ def main() -> None:
 
     start = time.perf_counter()
     if options.measured:
-        raw = json.loads(options.measured.read_text())
-        measured = {name: metrics for name, metrics in raw.items() if name in {case.name for case in everything}}
+        here = {case.name for case in everything}
+        runs = [
+            {name: metrics for name, metrics in run.items() if name in here} for run in read_runs(options.measured)
+        ]
     else:
         from rungemm.compiling import compile_many
 
         compile_many([(case.plan, card.arch) for case in everything])  # so that ncu's child finds them in the cache
         print(f"compiled in {time.perf_counter() - start:.1f} s", file=sys.stderr)
         arguments = ["--shape", options.shape, "--kernels", options.kernels, "--gpu", card.name]
-        measured = measure(everything, [*arguments, "--probes"] if options.probes else arguments)
+        try:
+            runs = measure_all(everything, [*arguments, "--probes"] if options.probes else arguments, options.repeat)
+        except ValueError as error:
+            raise SystemExit(str(error)) from None
         print(f"measured by {time.perf_counter() - start:.1f} s", file=sys.stderr)
-        options.out.with_suffix(".raw.json").write_text(json.dumps(measured, indent=1))
+        options.out.with_suffix(".raw.json").write_text(json.dumps({"runs": runs}, indent=1) + "\n")
         if options.measure_only:
             return
-    wanted = [case for case in everything if case.name in measured]
-    ours = simulate_all(wanted, shape, options.probes, card.name, options.workers)
-    rows = records({case.name: case.shape for case in everything}, measured, ours)
+    wanted = [case for case in everything if case.name in runs[0]]
+    ours = simulate_all(wanted, shape, card, options.workers, Known(options.simulated))
+    rows = records({case.name: case.shape for case in everything}, runs, ours)
     show(rows)
     options.out.write_text(json.dumps(rows, indent=1) + "\n")
-    print(f"{options.out}: {len(rows)} records, {sum(row['why'] == 'equal' for row in rows)} equal", file=sys.stderr)
+    equal = sum(row["why"].startswith("equal") for row in rows)
+    print(f"{options.out}: {len(rows)} records, {equal} equal", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -253,7 +254,41 @@ def test_layout_changes_and_scalar_atomics_cost_what_the_machine_code_does(down:
 def test_every_metric_is_named_once() -> None:
     metrics = ncu_metrics()
     assert len(set(metrics)) == len(metrics) >= 8
-    assert all(metric.endswith(".sum") for metric in metrics)
+    assert all(metric.endswith(".sum") and " " not in metric for metric in metrics)
+
+
+def test_cp_async_costs_what_was_measured_on_an_h200() -> None:
+    """One access a program, 256 of them, under Nsight Compute: sectors, and passes for 4 and 8 bytes a lane."""
+    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+    import counter_probes
+
+    plans = {name: plan for name, plan, _ in counter_probes.probes()}
+    measured = {"4_dense": (4, 1), "4_apart": (32, 32), "8_dense": (8, 2), "8_apart": (32, 32), "16_apart": (32, None)}
+    for name, (sectors, passes) in measured.items():
+        width = int(name.split("_")[0]) // 4
+        size = counter_probes.ROW
+        operands = {"A": np.zeros((size, size), "f4"), "D": np.zeros((32, width), "f4")}
+        totals = simulate(counter_probes.alone(plans[f"ldgsts_{name}"]), operands).counters
+        assert totals["global_load_requests"] == 1
+        assert totals["global_load_sectors"] == sectors, name
+        if passes is not None:
+            assert totals["shared_copy_wavefronts"] == passes, name
+
+
+@pytest.mark.parametrize("name, m", [("warp_specialised", 128), ("ping_pong", 128)])
+def test_the_hand_over_to_worker_warps_costs_what_was_measured(name: str, m: int) -> None:
+    """16 stores' wavefronts and 2 loads a worker warp in each program, on an H200, whatever the shape."""
+    task = Task.random(m, 128, 32, seed=1)
+    posed = pose(find_kernel(name), task, GPU)
+    assert isinstance(posed, Posed)
+    report = simulate(posed.plan, task.operands(posed.problem.a.dtype))
+    (launch,) = posed.plan.launches
+    names = report.observer.instruction_totals()
+    workers = 12 - launch.num_warps  # ncu's block size is 384 threads in both
+    assert names["LDS.8"] == 2 * workers * launch.programs
+    line = next(counts for counts in report.per_line.values() if counts.get("shared_load_requests") == names["LDS.8"])
+    assert line["shared_store_wavefronts"] == 16 * launch.programs
+    assert line["shared_load_wavefronts"] == 2 * workers * launch.programs
 
 
 def test_the_docs_list_every_counter_with_its_metric() -> None:

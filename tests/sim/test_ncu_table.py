@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "counters_ncu.py"
+LOADS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
+STORES = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
+LOAD_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+STORE_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +21,7 @@ def script():
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["counters_ncu"] = module
+    sys.path.insert(0, str(SCRIPT.parent))
     spec.loader.exec_module(module)
     return module
 
@@ -88,16 +93,43 @@ def test_no_table_passes_on_ncus_complaint(script) -> None:
 
 
 def test_records_say_equal_or_how_far_off(script) -> None:
-    measured = {"naive": {REQUESTS: 1000.0, CONFLICTS: 200.0}}
-    rows = script.records(
-        {"naive": "8x8x8"}, measured, {"naive": {"global_load_requests": 1000, "bank_conflicts": 100}}
-    )
+    metrics = {REQUESTS: 1000.0, LOADS: 110.0, LOAD_CONFLICTS: 30.0, STORES: 64.0, STORE_CONFLICTS: 0.0}
+    again = {**metrics, LOADS: 112.0, LOAD_CONFLICTS: 32.0}
+    totals = {
+        "global_load_requests": 1000, "shared_load_wavefronts": 100, "shared_load_conflicts": 20,
+        "shared_store_wavefronts": 60, "shared_store_conflicts": 0, "bank_conflicts": 20, "shared_wavefronts": 160,
+    }  # fmt: skip
+    rows = script.records({"naive": "8x8x8"}, [{"naive": metrics}, {"naive": again}], {"naive": totals})
     by_counter = {row["counter"]: row for row in rows}
     assert by_counter["global_load_requests"]["why"] == "equal"
-    assert by_counter["bank_conflicts"]["why"].startswith("-50.000%")
-    assert by_counter["bank_conflicts"]["measured"] == 200
-    (first, _) = script.records({"naive": "8x8x8"}, measured, {"naive": "not simulated: no greenlet"})
+    loads = by_counter["shared_load_wavefronts"]
+    assert (loads["simulated"], loads["measured"], loads["measured_again"]) == (100, 110, [112])
+    assert loads["why"].startswith("measured +10 (+10.000%); again: +12: as many wavefronts as conflicts")
+    assert by_counter["shared_store_wavefronts"]["why"].endswith("unexplained")  # more passes, but no conflicts
+    assert by_counter["bank_conflicts"]["measured"] == 30
+    assert by_counter["bank_conflicts"]["metric"] == f"{LOAD_CONFLICTS} + {STORE_CONFLICTS}"
+    assert by_counter["shared_wavefronts"]["measured"] == 174
+    first, *_ = script.records({"naive": "8x8x8"}, [{"naive": metrics}], {"naive": "not simulated: no greenlet"})
     assert first["simulated"] is None and "greenlet" in first["why"]
+
+
+def test_a_sum_with_a_part_missing_is_no_measurement(script) -> None:
+    totals = {"async_copy_bytes": 512, "shared_wavefronts": 3, "bank_conflicts": 0}
+    rows = script.records({"x": "8x8x8"}, [{"x": {LOADS: 1.0, STORES: 1.0, LOAD_CONFLICTS: 0.0}}], {"x": totals})
+    assert {"shared_wavefronts", "bank_conflicts"}.isdisjoint(row["counter"] for row in rows)
+
+
+def test_totals_are_kept_until_the_kernel_changes(script, tmp_path) -> None:
+    from counters_join import Known
+
+    case = next(iter(script.cases((64, 64, 64), ["naive"], False, script.DEFAULT_GPU)))
+    other = next(iter(script.cases((64, 64, 32), ["naive"], False, script.DEFAULT_GPU)))
+    known = Known(tmp_path / "known.json")
+    key = known.key("naive", "64x64x64", case.plan, 90)
+    known.add(key, {"fmas": 1})
+    assert Known(tmp_path / "known.json").entries == {key: {"fmas": 1}}
+    assert key == known.key("naive", "64x64x64", case.plan, 90)
+    assert key != known.key("naive", "64x64x64", other.plan, 90)
 
 
 def test_every_probe_compiles_to_the_instructions_that_the_simulator_counts(script) -> None:
@@ -105,15 +137,16 @@ def test_every_probe_compiles_to_the_instructions_that_the_simulator_counts(scri
 
     from rungemm.sim import simulate
 
+    import counter_probes
+
     from .sass_lines import instructions_by_line
 
     everything = list(script.cases((64, 64, 64), ["-"], True, script.DEFAULT_GPU))
     assert len(everything) > 20
     chosen = np.random.default_rng().permutation(len(everything))[:4]
     for case in (everything[int(i)] for i in chosen):
-        report = simulate(case.plan, script.probe_operands(case))
-        programs = case.plan.launches[0].programs
-        counted = {name: n / programs for name, n in report.observer.instruction_totals().items()}
+        report = simulate(counter_probes.alone(case.plan), script.probe_operands(case))
+        counted = report.observer.instruction_totals()
         machine: dict[str, int] = {}
         for names in instructions_by_line(case.plan).values():
             for name, n in names.items():
@@ -153,13 +186,15 @@ def test_the_whole_way_with_a_stand_in_for_ncu(script, tmp_path, monkeypatch) ->
     monkeypatch.setattr(sys, "argv", ["counters_ncu.py", *arguments, "--out", str(out)])
     script.main()
     raw = json.loads((tmp_path / "counters.raw.json").read_text())
-    assert list(raw) == ["naive", "split_k"]
-    assert not any("shared_op_ld" in metric for metric in raw["naive"])  # not in the stand-in's list
+    assert len(raw["runs"]) == 2 and all(list(run) == ["naive", "split_k"] for run in raw["runs"])
+    assert not any("pipe_tensor" in metric for metric in raw["runs"][0]["naive"])  # not in the stand-in's list
+    assert "memory_l1_wavefronts_shared" in raw["runs"][0]["naive"]
+    assert "memory_l1_wavefronts_shared" not in raw["runs"][1]["naive"]
     rows = json.loads(out.read_text())
     naive = {row["counter"]: row for row in rows if row["kernel"] == "naive"}
     assert naive["fmas"]["simulated"] == 64 * 32 * 512
     assert naive["fmas"]["shape"] == "64x32x512"
     first = naive["global_load_requests"]
-    assert first["measured"] == raw["naive"][first["metric"]] == 0
+    assert first["measured"] == raw["runs"][0]["naive"][first["metric"]] == 0
     split = {row["counter"]: row for row in rows if row["kernel"] == "split_k"}
     assert split["global_load_requests"]["measured"] == 100 + 200

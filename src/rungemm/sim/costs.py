@@ -18,7 +18,16 @@ from .events import Event
 from .lowering import SharedInstructions, bits_set, global_vector, shared_instructions, thread_offsets
 from .traffic import LINE, conflict_lanes, distinct_blocks, matrix_wavefronts, sectors, shared_wavefronts
 
-__all__ = ["Conflict", "convert_cost", "fma_cost", "global_cost", "instruction_cost", "mma_cost", "shared_access"]
+__all__ = [
+    "Conflict",
+    "convert_cost",
+    "fma_cost",
+    "global_cost",
+    "hand_over_cost",
+    "instruction_cost",
+    "mma_cost",
+    "shared_access",
+]
 
 Counts = Counter[str]
 Ints = npt.NDArray[np.int64]
@@ -85,11 +94,14 @@ def global_cost(event: Event) -> Counts:
         counts.update(global_load_elements=moved, global_load_bytes=moved * size)
         counts[mnemonic("LDG", width * size)] += requests
     elif event.kind == "async_copy":
-        # Measured, not understood: an LDGSTS counts one sector more for each 128-byte line (SIMULATOR.md).
-        lines = int(distinct_blocks(addresses, width * size, LINE, active).sum())
-        counts.update(global_load_requests=requests, global_load_sectors=touched + lines, l2_read_bytes=32 * touched)
+        counts.update(global_load_requests=requests, global_load_sectors=touched, l2_read_bytes=32 * touched)
         counts.update(global_load_elements=moved, global_load_bytes=moved * size, async_copy_bytes=moved * size)
-        counts.update(shared_copy_wavefronts=requests, shared_wavefronts=requests)
+        # 4 and 8 bytes a lane go through L1 and are written line by line; 16 bytes bypass it, 128 bytes at a time.
+        if width * size < 16:
+            wavefronts = int(distinct_blocks(addresses, width * size, LINE, active).sum())
+        else:
+            wavefronts = -(-moved * size // LINE)
+        counts.update(shared_copy_wavefronts=wavefronts, shared_wavefronts=wavefronts)
         counts[mnemonic("LDGSTS", width * size)] += requests
     elif event.kind == "global_store":
         counts.update(global_store_requests=requests, global_store_sectors=touched, l2_write_bytes=32 * touched)
@@ -246,7 +258,27 @@ def mma_cost(event: Event, element_bits: int) -> Counts:
     columns = min(event.layout.instr_shape[1], event.shape[-1])
     count = registers // (columns // 2) * steps * (event.num_warps // 4)
     name = f"wgmma.m64n{columns}k{k_step}.{kind}"
-    return Counter({"wgmma_instructions": count, name: count, "tensor_macs": count * 64 * columns * k_step})
+    rows_read = columns if event.a_in_registers else columns + 64
+    counts = Counter({"wgmma_instructions": count, name: count, "tensor_macs": count * 64 * columns * k_step})
+    counts["wgmma_shared_bytes"] = count * rows_read * MMA_K_BITS // 8
+    return counts
+
+
+def hand_over_cost(event: Event, rounds: int) -> Counts:
+    """Starting worker partitions (``rounds`` times) or ending them: which function a worker warp runs next.
+
+    Every default warp stores the words that hold one byte for each worker warp; each worker warp reads its own.
+    """
+    words = event.count // 4
+    widths = [16] * (words // 4) + [4 * part for part in (2, 1) if words % 4 & part]
+    stores = event.num_warps * rounds
+    counts: Counts = Counter({"LDS.8": event.count * rounds})
+    for width in widths:
+        counts[mnemonic("STS", width)] += stores
+    counts.update(shared_store_requests=stores * len(widths), shared_store_wavefronts=stores * words)
+    counts.update(shared_load_requests=event.count * rounds, shared_load_wavefronts=event.count * rounds)
+    counts["shared_wavefronts"] = stores * words + event.count * rounds
+    return counts
 
 
 def convert_cost(event: Event) -> Counts:

@@ -15,20 +15,31 @@ class Counter:
         name: the key in totals.
         unit: what one is.
         meaning: in words.
-        ncu: the metric of Nsight Compute that it equals on the same launch; "" where there is none.
+        ncu: the metric of Nsight Compute that it equals on the same launch, or several, joined by " + ", whose sum it
+            equals; "" where there is none.
+        ncu_each: what the metric counts for one of ours.
     """
 
     name: str
     unit: str
     meaning: str
     ncu: str = ""
+    ncu_each: int = 1
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics named in ``ncu``."""
+        return tuple(self.ncu.split(" + ")) if self.ncu else ()
 
 
-def _table(*rows: tuple[str, str, str, str]) -> dict[str, Counter]:
-    return {name: Counter(name, unit, meaning, ncu) for name, unit, meaning, ncu in rows}
+def _table(*rows: tuple[str, str, str, str] | tuple[str, str, str, str, int]) -> dict[str, Counter]:
+    return {row[0]: Counter(*row) for row in rows}
 
 
 _L1 = "l1tex__"
+_WAVEFRONTS = _L1 + "data_pipe_lsu_wavefronts_mem_shared_op_"
+_CONFLICTS = _L1 + "data_bank_conflicts_pipe_lsu_mem_shared_op_"
+_COPY_WAVEFRONTS = "smsp__sass_" + _L1.strip("_") + "_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum"
 
 COUNTERS: dict[str, Counter] = _table(
     ("global_load_requests", "warp instructions", "LDG and LDGSTS with at least one lane on",
@@ -39,31 +50,33 @@ COUNTERS: dict[str, Counter] = _table(
      _L1 + "t_requests_pipe_lsu_mem_global_op_st.sum"),
     ("global_store_sectors", "32-byte sectors", "distinct sectors of each of them",
      _L1 + "t_sectors_pipe_lsu_mem_global_op_st.sum"),
-    ("atomic_requests", "warp instructions", "atomics on global memory with at least one lane on", ""),
+    ("atomic_requests", "warp instructions", "atomics on global memory with at least one lane on",
+     _L1 + "t_requests_pipe_lsu_mem_global_op_atom.sum + " + _L1 + "t_requests_pipe_lsu_mem_global_op_red.sum"),
     ("global_load_elements", "elements", "loaded from global memory by single threads, replicas included", ""),
     ("global_store_elements", "elements", "stored to global memory by single threads", ""),
     ("global_load_bytes", "bytes", "the same in bytes: what threads asked for", ""),
     ("global_store_bytes", "bytes", "the same of stores", ""),
     ("async_copy_bytes", "bytes", "moved by cp.async (LDGSTS) from global to shared memory", ""),
-    ("tma_load_bytes", "bytes", "moved by TMA into shared memory, the zeros outside the tensor included", ""),
-    ("tma_store_bytes", "bytes", "moved by TMA out of shared memory, parts outside the tensor left out", ""),
+    ("tma_load_bytes", "bytes", "moved by TMA into shared memory, the zeros outside the tensor included",
+     _L1 + "m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum"),
+    ("tma_store_bytes", "bytes", "moved by TMA out of shared memory, parts outside the tensor left out",
+     _L1 + "m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum"),
     ("l2_read_bytes", "bytes", "asked of L2 if L1 kept nothing: 32 a load sector, and TMA loads inside the tensor", ""),
     ("l2_write_bytes", "bytes", "sent to L2: 32 a store sector, and TMA stores inside the tensor", ""),
-    ("shared_load_requests", "warp instructions", "LDS and LDSM (ldmatrix)", ""),
-    ("shared_store_requests", "warp instructions", "STS and STSM (stmatrix)", ""),
+    ("shared_load_requests", "warp instructions", "LDS and LDSM (ldmatrix)",
+     "smsp__inst_executed_op_shared_ld.sum + smsp__inst_executed_op_ldsm.sum"),
+    ("shared_store_requests", "warp instructions", "STS and STSM (stmatrix)", "smsp__inst_executed_op_shared_st.sum"),
     ("shared_load_wavefronts", "wavefronts", "passes over the 32 banks for LDS and LDSM",
-     _L1 + "data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"),
+     _WAVEFRONTS + "ld.sum"),
     ("shared_store_wavefronts", "wavefronts", "passes over the 32 banks for STS and STSM",
-     _L1 + "data_pipe_lsu_wavefronts_mem_shared_op_st.sum"),
-    ("shared_copy_wavefronts", "wavefronts", "passes for the shared-memory side of cp.async (LDGSTS)", ""),
+     _WAVEFRONTS + "st.sum"),
+    ("shared_copy_wavefronts", "wavefronts", "passes for the shared-memory side of cp.async (LDGSTS), at most",
+     _COPY_WAVEFRONTS),
     ("shared_wavefronts", "wavefronts", "the sum of the three",
-     _L1 + "data_pipe_lsu_wavefronts_mem_shared.sum"),
-    ("shared_load_conflicts", "wavefronts", "of loads, beyond one a phase",
-     _L1 + "data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"),
-    ("shared_store_conflicts", "wavefronts", "of stores, beyond one a phase",
-     _L1 + "data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"),
-    ("bank_conflicts", "wavefronts", "of both",
-     _L1 + "data_bank_conflicts_pipe_lsu_mem_shared.sum"),
+     _WAVEFRONTS + "ld.sum + " + _WAVEFRONTS + "st.sum + " + _COPY_WAVEFRONTS),
+    ("shared_load_conflicts", "wavefronts", "of loads, beyond one a phase", _CONFLICTS + "ld.sum"),
+    ("shared_store_conflicts", "wavefronts", "of stores, beyond one a phase", _CONFLICTS + "st.sum"),
+    ("bank_conflicts", "wavefronts", "of both", _CONFLICTS + "ld.sum + " + _CONFLICTS + "st.sum"),
     ("shared_load_elements", "elements", "loaded from shared memory by single threads", ""),
     ("shared_store_elements", "elements", "stored to shared memory by single threads", ""),
     ("shared_load_bytes", "bytes", "the same in bytes", ""),
@@ -71,8 +84,11 @@ COUNTERS: dict[str, Counter] = _table(
     ("fmas", "thread instructions", "fp32 multiply-adds on the CUDA cores (FFMA)",
      "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
     ("other_fmas", "thread operations", "multiply-adds of other types on the CUDA cores", ""),
-    ("mma_instructions", "warp instructions", "mma.sync, of its full shape (HMMA, IMMA)", ""),
-    ("wgmma_instructions", "warpgroup instructions", "wgmma of 64 rows (HGMMA, IGMMA, QGMMA)", ""),
+    ("mma_instructions", "warp instructions", "mma.sync, of its full shape (HMMA, IMMA)",
+     "sm__inst_executed_pipe_tensor_op_hmma.sum"),
+    ("wgmma_instructions", "warpgroup instructions", "wgmma of 64 rows (HGMMA, IGMMA, QGMMA)",
+     "sm__inst_executed_pipe_tensor_op_gmma.sum", 4),
+    ("wgmma_shared_bytes", "bytes", "of operands that wgmma reads from shared memory", ""),
     ("tensor_macs", "multiply-adds", "of mma.sync and wgmma together", ""),
     ("shuffles", "warp instructions", "exchanges between lanes for a change of layout inside a warp", ""),
     ("barriers", "CTA barriers", "bar.sync, the kernel's own or Triton's between shared accesses; not around mbarriers",
@@ -84,5 +100,5 @@ COUNTERS: dict[str, Counter] = _table(
 
 
 def ncu_metrics() -> tuple[str, ...]:
-    """Every metric that a counter equals, in order."""
-    return tuple(counter.ncu for counter in COUNTERS.values() if counter.ncu)
+    """Every metric that a counter equals or is part of what it equals, in order."""
+    return tuple(dict.fromkeys(metric for counter in COUNTERS.values() for metric in counter.metrics))

@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from .costs import Conflict, convert_cost, fma_cost, global_cost, instruction_cost, mma_cost, shared_access
+from .costs import (
+    Conflict,
+    convert_cost,
+    fma_cost,
+    global_cost,
+    hand_over_cost,
+    instruction_cost,
+    mma_cost,
+    shared_access,
+)
 from .counter_names import COUNTERS
 from .events import Event
 from .lowering import merge_neighbours
@@ -51,6 +60,7 @@ class Counters:
         self._windows: dict[tuple[Operation, ...], int] = {}
         self._partitions: dict[str, Stretch] = {}
         self._program: Any = None
+        self._specialised = False
 
     # The observer's side.
 
@@ -289,6 +299,12 @@ class Counters:
         self._flush(event.partition)
         self._once(event, fences=1)
 
+    def _warp_specialize(self, event: Event) -> None:
+        self._flush(event.partition)
+        # The workers are told to end once, when the program does.
+        self._lines.setdefault(event.site.key, Counter()).update(hand_over_cost(event, 1 if self._specialised else 2))
+        self._specialised = True
+
     def _nothing(self, event: Event) -> None:
         """Costs nothing that is counted."""
 
@@ -310,6 +326,7 @@ class Counters:
             self._pay(state, False)
             self._separate(state)
         self._program = None
+        self._specialised = False
 
     # Adding up.
 
@@ -369,6 +386,7 @@ _HANDLERS: dict[str, Any] = {
     "fma": Counters._fma,
     "mma": Counters._mma,
     "wgmma": Counters._mma,
+    "warp_specialize": Counters._warp_specialize,
     "convert_layout": Counters._convert,
     "barrier": Counters._barrier,
     "fence": Counters._fence,
