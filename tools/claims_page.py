@@ -142,8 +142,10 @@ CLAIMS = (
     Claim(
         "Warp specialisation beats multistage at equal tile",
         "A producer warp and consumer warps beat one pipeline of all warps, tile for tile.",
-        "tma_pipeline and warp_specialised with the same tile, stages and number of multiplying warps.",
+        "mma_multistage and mma_warp_specialised, tma_pipeline and warp_specialised; the same tile, stages, number "
+        "of multiplying warps.",
         (
+            *(Pair(f"mma_warp_specialised stages={n}", f"mma_multistage stages={n}", "fp16") for n in (3, 4)),
             Pair("warp_specialised tile_k=64 stages=4", _pipeline(256, 64, 4), "bf16"),
             *(Pair(f"warp_specialised tile_n=128 tile_k=64 stages={n}", _pipeline(128, 64, n), "bf16")
               for n in (2, 3, 4)),
@@ -167,6 +169,8 @@ CLAIMS = (
         (
             *(Pair(f"{rung} group_m={g}", f"{rung} group_m=1")
               for rung in ("thread_tile_2d", "vectorised", "double_buffer", "champion_fp32") for g in (8, 16)),
+            *(Pair(f"tf32_mma group={g}", "tf32_mma group=1", "tf32") for g in (8, 16)),
+            *(Pair(f"mma_multistage group={g}", "mma_multistage group=1", "fp16") for g in (8, 16)),
             *(Pair(f"persistent tile_k=32 group={g}", "persistent tile_k=32 group=1", "tf32") for g in (8, 16)),
             *(Pair(f"persistent tile_k=64 group={g}", "persistent tile_k=64 group=1", "bf16") for g in (8, 16)),
         ),

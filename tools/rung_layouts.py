@@ -28,7 +28,7 @@ REGISTERS = {
     "LAYOUT": "C's tile: who computes what",
     "ACC": "C's tile: who computes what",
     "A_LAYOUT": "A's tile: who copies what",
-    "A_COPY": "A's tile, transposed: who copies what",
+    "A_COPY": "A's tile: who copies what",
     "B_LAYOUT": "B's tile: who copies what",
     "B_COPY": "B's tile: who copies what",
     "A_FRAGMENT": "A row of A's transposed tile in shared memory: who reads what",
@@ -69,7 +69,6 @@ class _Watch(Observer):
             frame = frame.f_back  # type: ignore[assignment]
 
     def _look(self, names: dict[str, Any]) -> None:
-        warps = int(names.get("NUM_WARPS", self.num_warps))
         tiles = [tile for value in names.values() for tile in _tiles(value)]
         for name, layout in names.items():
             if name not in REGISTERS:
@@ -79,11 +78,21 @@ class _Watch(Observer):
                 shape = tuple(int(max(sizes)) for sizes in zip(*shapes, strict=True))
                 known = self.registers.get(name)
                 if known is None or np.prod(known[1]) < np.prod(shape):
-                    self.registers[name] = (layout, shape, warps)
+                    self.registers[name] = (layout, shape, _warps(layout) or self.num_warps)
         for name, value in names.items():
             if isinstance(value, View) and name[0] in SHARED and value.element.kind == FLOAT:
                 shape = tuple(int(x) for x in value.allocation.shape)[-2:]
                 self.shared.setdefault(SHARED[name[0]], (value.allocation.layout, shape, value.element.bytes))
+
+
+def _warps(layout: Any) -> int:
+    """The warps that a layout is made for, which in a partition are fewer than the program's; 0 if it does not say."""
+    if hasattr(layout, "warp_bases"):
+        return 1 << len(layout.warp_bases)
+    count = 1
+    for along in getattr(layout, "warps_per_cta", ()):
+        count *= int(along)
+    return count if hasattr(layout, "warps_per_cta") else 0
 
 
 def _tiles(value: Any) -> list[Tile]:

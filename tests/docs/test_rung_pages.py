@@ -35,7 +35,7 @@ def test_nothing_is_stale():
 
 
 @needs_same_triton
-@pytest.mark.parametrize("name", ["coalesced", "vectorised", "tma"])
+@pytest.mark.parametrize("name", ["thread_tile_1d", "vectorised", "tma"])
 def test_counts_and_drawings_are_what_the_simulator_says_today(name):
     posed = rung_data.posed_for_docs(find_kernel(name), config=None)
     entry = DATA["rungs"][name]
