@@ -208,8 +208,10 @@ def retry(gpu: Gpu) -> Iterator[Case]:
     # fp32.
     for m, n, k in ((8192, 8192, 4096), (8192, 8192, 8192), (4096, 4096, 4096)):
         half, turn = tile(128, 256, "halves", 32), tile(128, 128, "turns", 32)
-        settings = [half, replace(half, group=16), replace(half, group=4), replace(turn, group=16),
-                    tile(256, 128, "halves", 32, group=4), tile(128, 256, k=32, stream=True), tile(64, 256, "turns", 32)]  # fmt: skip
+        settings = [
+            half, replace(half, group=16), replace(half, group=4), replace(turn, group=16),
+            tile(256, 128, "halves", 32, group=4), tile(128, 256, k=32, stream=True), tile(64, 256, "turns", 32),
+        ]  # fmt: skip
         yield case(tf32(m, n, k), gpu, 1, *settings, tile(128, 256, "halves", 16))
         swapped = replace(half, swap=True)
         yield case(tf32(m, n, k, "NN"), gpu, 1, swapped, replace(swapped, group=16), replace(swapped, group=4),
@@ -218,7 +220,7 @@ def retry(gpu: Gpu) -> Iterator[Case]:
     for tokens in (1, 16):
         for n in (4096, 6144, 28672):
             problem = bf16(tokens, n, 4096)
-            more = [] if n == 4096 else [crowded(problem, gpu, thin, on_an_sm) for on_an_sm in (2, 3)]
+            more = [] if n < 64 * gpu.sms else [crowded(problem, gpu, thin, on_an_sm) for on_an_sm in (2, 3)]
             broad = [tile(128, 16, k=128, swap=True, group=1)] if n == 28672 else []
             yield case(problem, gpu, 1, replace(thin, tile_k=256), *more, *broad)
     yield case(bf16(32, 4096, 4096), gpu, 1, tile(64, 32, k=256, swap=True, group=1))

@@ -238,7 +238,7 @@ class ChampionHopper(Kernel[HopperConfig]):
                         yield from self.divided(problem, replace(deep, group=16), gpu)
 
     def divided(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> Iterator[HopperConfig]:
-        """The ways to share out a tile: whole tiles, one program an SM or more; along K, at once or with a second launch."""
+        """The ways to share out a tile: whole, one program an SM or more; or along K, in one launch or two."""
         tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k)
         yield config
         if gpu.sms < tiles <= 4 * gpu.sms and config.tile_m * config.tile_n <= 128 * 64:
