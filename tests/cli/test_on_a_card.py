@@ -51,7 +51,7 @@ def test_the_ladder_runs_on_the_card_counts_one_tile_and_times(card, capsys, mon
 
     def time_rungs(kernels, task, gpu, *, on_stage=None):
         timed.extend(kernel.name for kernel in kernels)
-        return {name: record.Speed(8.25, 50.0, 0.165, 0.16, 0.17, 0.12, 20) for name in timed}
+        return {name: record.Speed(8.25, 50.0, 0.165, 0.16, 0.17, 0.12, 20) for name in timed}, []
 
     monkeypatch.setattr("rungemm.ladder.timing.time_rungs", time_rungs)
     arguments = ["ladder", "--rungs", "shared_tile,thread_tile_1d", "--shape", "96x70x40"]
@@ -73,7 +73,7 @@ def test_the_ladder_runs_on_the_card_counts_one_tile_and_times(card, capsys, mon
 def test_column_major_operands_stay_so_on_the_card(card, capsys, monkeypatch, tmp_path, rng):
     np.save(tmp_path / "a.npy", np.asfortranarray(rng.standard_normal((33, 20), dtype=np.float32)))
     np.save(tmp_path / "b.npy", rng.standard_normal((20, 35), dtype=np.float32))
-    monkeypatch.setattr("rungemm.ladder.timing.time_rungs", lambda *_, **__: {})
+    monkeypatch.setattr("rungemm.ladder.timing.time_rungs", lambda *_, **__: ({}, []))
     capsys.readouterr()
     arguments = ["ladder", "--a", str(tmp_path / "a.npy"), "--b", str(tmp_path / "b.npy"), "--rungs", "coalesced"]
     assert main([*arguments, "--json"]) == 0
@@ -92,7 +92,39 @@ def test_a_launch_that_fails_is_that_rungs_outcome(card, capsys, monkeypatch):
         raise RuntimeError("CUDA error: an illegal memory access\nwas encountered")
 
     monkeypatch.setattr("rungemm.gpu.run_plan", fails)
-    monkeypatch.setattr("rungemm.ladder.timing.time_rungs", lambda *_, **__: {})
+    monkeypatch.setattr("rungemm.ladder.timing.time_rungs", lambda *_, **__: ({}, []))
     assert main(["ladder", "--rungs", "naive", "--shape", "32", "--json"]) == 1
     (found,) = json.loads(capsys.readouterr().out)
     assert found["correct"] is False and "illegal memory access was encountered" in found["why"]
+
+
+def test_timing_through_the_benchs_own_method(monkeypatch):
+    """torch on the CPU stands in for card and rungs: figures come back by name, with cuBLAS's beside them."""
+    from rungemm.bench.contenders import Ours, TorchMatmul
+    from rungemm.bench.device import HostDevice
+    from rungemm.kernels import find_kernel
+    from rungemm.ladder import Task
+    from rungemm.ladder.timing import time_rungs
+
+    def bind(self, problem, operands):
+        if self.name == "coalesced":
+            raise RuntimeError("no such luck")
+        return TorchMatmul().bind(problem, operands)
+
+    monkeypatch.setattr(Ours, "bind", bind)
+    monkeypatch.setattr("rungemm.bench.measurement.CudaDevice", HostDevice)
+    rungs = [find_kernel(name) for name in ("naive", "coalesced", "vectorised")]
+    speeds, notes = time_rungs(rungs, Task.random(48, 40, 32, seed=1), ZOO["h200"])
+    assert speeds.keys() == {"naive", "vectorised"}
+    for speed in speeds.values():
+        assert speed.tflops > 0 and speed.rounds >= 10
+        assert speed.ratio_low <= speed.ratio <= speed.ratio_high
+        assert speed.ratio == pytest.approx(speed.tflops / speed.cublas_tflops, rel=0.5)
+    assert len(notes) == 1 and "coalesced" in notes[0] and "no such luck" in notes[0]
+
+    def broken(*_args, **_kwargs):
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr("rungemm.ladder.timing.measure", broken)
+    speeds, notes = time_rungs(rungs[:1], Task.random(48, 40, 32, seed=1), ZOO["h200"])
+    assert speeds == {} and "out of memory" in notes[0]

@@ -233,7 +233,7 @@ def _time(kernels: list[Kernel[Any]], task: Task, card: Gpu, records: list[Recor
     from ..ladder.timing import time_rungs
 
     bar = progress.add_task("timing, interleaved with cuBLAS", total=None)
-    speeds = time_rungs(
+    speeds, notes = time_rungs(
         [kernel for kernel, record in zip(kernels, records, strict=True) if record.correct],
         task,
         card,
@@ -241,6 +241,8 @@ def _time(kernels: list[Kernel[Any]], task: Task, card: Gpu, records: list[Recor
     )
     for record in records:
         record.speed = speeds.get(record.name)
+    for note in notes:
+        err().print(f"[yellow]{note}[/yellow]", soft_wrap=True)
 
 
 def _title(task: Task, card: Gpu, device: bool) -> str:

@@ -20,8 +20,8 @@ RULE = StopRule(min_rounds=10, max_rounds=50, budget_s=45.0)
 
 def time_rungs(
     kernels: Sequence[Kernel[Any]], task: Task, card: Gpu, *, on_stage: Callable[[str], None] | None = None
-) -> dict[str, Speed]:
-    """The speed of each rung that gave a right result, by name.
+) -> tuple[dict[str, Speed], list[str]]:
+    """The speed of each rung that gave a right result, by name; and a line for whatever could not be timed.
 
     The rungs are timed on fresh normal data of the task's shape, types and strides, in buffers that rotate beyond the
     L2; rungs that are set problems of different types are timed in one run for each type, with cuBLAS in each.
@@ -32,19 +32,20 @@ def time_rungs(
         if isinstance(posed, Posed) and not posed.problem.is_empty and posed.problem.effective_k:
             groups.setdefault(posed.problem, []).append(posed)
     speeds: dict[str, Speed] = {}
+    notes: list[str] = []
     for problem, members in groups.items():
         contenders = [Ours(item.kernel, card, item.config) for item in members]
-        measured = measure(
-            problem,
-            [*contenders, TorchMatmul()],
-            card,
-            settings=Settings(rule=RULE, host_time=False),
-            on_stage=on_stage,
-        )
+        settings = Settings(rule=RULE, host_time=False)
+        try:
+            measured = measure(problem, [*contenders, TorchMatmul()], card, settings=settings, on_stage=on_stage)
+        except Exception as error:  # no memory, warm caches, an impossible figure: what was checked still counts
+            notes.append(f"{problem} was not timed: {' '.join(str(error).split())}")
+            continue
         cublas = measured.lanes["cublas"]
         for item in members:
             lane = measured.lanes[item.kernel.name]
             if lane.failure is not None or lane.tflops is None:
+                notes.append(f"{item.kernel.name} was not timed: {lane.failure}")
                 continue
             ratio = measured.ratio("cublas", item.kernel.name)
             speeds[item.kernel.name] = Speed(
@@ -56,4 +57,4 @@ def time_rungs(
                 peak_share=measured.peak_share(item.kernel.name),
                 rounds=len(lane.seconds),
             )
-    return speeds
+    return speeds, notes
