@@ -102,9 +102,9 @@ class MmaRung(Kernel[MmaConfig]):
                 f"{config.warps_m}x{warps_n} warps cannot share {config.tile_m}x{config.tile_n}: "
                 f"one mma is {SHAPE[0]}x{SHAPE[1]}"
             )
-        step = self.steps * 32 // problem.a.dtype.bytes
-        if config.tile_k < step or config.tile_k > 256:
-            return f"tile_k is {config.tile_k}: from {step}, {self.steps} of mma.sync's, to 256"
+        if not 16 * self.steps <= config.tile_k <= 256:
+            # mma.sync itself takes 32 bytes, but Gluon's mma_v2 wants 16 elements, in fp32 too.
+            return f"tile_k is {config.tile_k}: from {16 * self.steps} to 256 here"
         if not self.least_stages <= config.stages <= 16:
             return f"stages is {config.stages}: from {self.least_stages} to 16"
         if config.group < 1:
