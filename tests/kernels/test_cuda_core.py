@@ -77,7 +77,10 @@ def test_champion_at_every_kind_of_k(k, rng):
     assert error < 1e-6
 
 
-@pytest.mark.parametrize("changes", [{"flush_k": 16}, {"flush_k": 32, "splits": 2}, {"across": True}, {"tile_k": 16}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"flush_k": 16}, {"flush_k": 16, "realign": True}, {"realign": True, "splits": 2}, {"flush_k": 32, "splits": 2}, {"across": True}, {"tile_k": 16}],
+)
 def test_champion_variants_at_an_edge(changes, rng):
     """A last tile that starts earlier must not store its neighbour's elements again."""
     kernel = find_kernel("champion_fp32")

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 from ...compat import gl, padded_shared_layout
+from ...dtypes import FP32
 from ...hardware import Gpu
 from ...problem import Matrix, Problem
 from ..common import cdiv, gemm_arguments
-from ..plan import Argument, Launch, LaunchPlan, Scalar, Workspace
+from ..copies import Copy, copy_launches
+from ..plan import Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
 from .champion_kernel import champion_fp32_kernel
 from .simt import SimtConfig, SimtKernel
 from .split import partial_arguments, partial_sums, reduction_launch, split_stride
@@ -36,8 +37,9 @@ class ChampionConfig(SimtConfig):
         splits: parts of K that different programs compute.
         pinned: multiply-adds stay in the order written; otherwise LLVM sorts them.
         across: a thread's tile is walked row by row; otherwise column by column.
-        flush_k: after so many steps along K the sums are added to totals in shared memory and start anew, which makes
+        flush_k: after so many steps along K the sums are added to totals in a workspace and start anew, which makes
             long sums more exact; a multiple of 2 tile_k, or 0 for one sum.
+        realign: operands that cannot be copied 16 bytes at a time are first laid out anew by a launch of their own.
     """
 
     num_warps: int = 8
@@ -53,6 +55,7 @@ class ChampionConfig(SimtConfig):
     pinned: bool = True
     flush_k: int = 0
     across: bool = False
+    realign: bool = False
 
     @property
     def warps_m(self) -> int:
@@ -64,7 +67,7 @@ class ChampionConfig(SimtConfig):
 
 
 @dataclass(frozen=True)
-class Copy:
+class Way:
     """How a tile of TILE_K x ``width`` of an operand gets to shared memory.
 
     Attributes:
@@ -80,7 +83,7 @@ class Copy:
     shared: Any
 
 
-def copy_of(matrix: Matrix, k_stride: int, other_stride: int, width: int, config: ChampionConfig) -> Copy:
+def way_of(matrix: Matrix, k_stride: int, other_stride: int, width: int, config: ChampionConfig) -> Way:
     """The way for an operand: neighbours along the tile's rows by cp.async, neighbours along K through registers."""
     tile_k, warps = config.tile_k, config.num_warps
     aligned = matrix.alignment % 16 == 0
@@ -91,19 +94,30 @@ def copy_of(matrix: Matrix, k_stride: int, other_stride: int, width: int, config
         vector = 4 if aligned and other_stride % 4 == 0 and matrix_extent(matrix, k_stride) % 4 == 0 else 1
         lanes_k = tile_k // 4
         layout = gl.BlockedLayout([4, 1], [lanes_k, 32 // lanes_k], [1, warps], [0, 1])
-        return Copy(False, vector, layout, padded_shared_layout(width, PAD, [tile_k, width], [1, 0]))
+        return Way(False, vector, layout, padded_shared_layout(width, PAD, [tile_k, width], [1, 0]))
     vector = 1
     if other_stride == 1 and aligned and k_stride % 4 == 0 and matrix_extent(matrix, k_stride) % 4 == 0:
         vector = 4
     lanes = min(32, width // vector)
     warps_k = min(warps, max(1, tile_k // (32 // lanes)))
     layout = gl.BlockedLayout([1, vector], [32 // lanes, lanes], [warps_k, warps // warps_k], [1, 0])
-    return Copy(True, vector, layout, plain)
+    return Way(True, vector, layout, plain)
 
 
 def matrix_extent(matrix: Matrix, k_stride: int) -> int:
     """How many neighbours in memory a row (or column) of a matrix has."""
     return matrix.cols if matrix.col_stride == 1 else matrix.rows
+
+
+def realigned(problem: Problem, config: ChampionConfig) -> dict[str, Copy]:
+    """The operands that are laid out anew, by role: neighbours along a tile's rows, padded to whole lines."""
+    a, b, copies = problem.a, problem.b, {}
+    if config.realign and min(problem.m, problem.n, problem.effective_k) > 0:
+        if way_of(a, a.col_stride, a.row_stride, config.tile_m, config).vector == 1:
+            copies["A"] = Copy("A", a, columns=True)
+        if way_of(b, b.row_stride, b.col_stride, config.tile_n, config).vector == 1:
+            copies["B"] = Copy("B", b, columns=False)
+    return copies
 
 
 def edge(extent: int, tile: int) -> int:
@@ -169,40 +183,68 @@ def search_space(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
     which addresses at the matrix's edges would otherwise exceed. With fewer tiles, K is split until every SM is full,
     and the smaller the product, the smaller the tile, since a block's way through memory takes its time.
     """
-    large = ChampionConfig(max_registers=128)
-    tiles = cdiv(max(problem.m, 1), large.tile_m) * cdiv(max(problem.n, 1), large.tile_n)
-    ragged = problem.m % large.tile_m or problem.n % large.tile_n
-    # cuBLAS sums ragged products in about three parts; a sum of at most 1024 products is as exact.
-    flush = 1024 if ragged and problem.effective_k > 2048 else 0
-    variants = [replace(large, across=across, interleaved=il) for across, il in product((False, True), (False, True))]
-    wide = replace(large, tile_m=64, tile_n=256, thread_n=16, num_warps=4, max_registers=0)
-    big = [replace(config, flush_k=flush) for config in (*variants, wide)]
-    big += [replace(large, flush_k=flush, group_m=group) for group in (4, 16)]
-    big += [replace(large, tile_m=256, num_warps=16, flush_k=flush)]
+    tiles = cdiv(max(problem.m, 1), LARGE.tile_m) * cdiv(max(problem.n, 1), LARGE.tile_n)
+    large = list(_large_settings(problem))
     if tiles >= 2 * gpu.sms:
-        yield from big
+        yield from large
     yield from _small_settings(problem, gpu)
     if tiles < 2 * gpu.sms:
-        yield from big
+        yield from large
+
+
+LARGE = ChampionConfig(max_registers=128)
+SMALL = ChampionConfig(4, 64, 64, 16, 8, 4)
+
+
+def unaligned(problem: Problem) -> bool:
+    """An operand cannot be copied 16 bytes at a time as it lies."""
+    return bool(realigned(problem, replace(LARGE, realign=True)))
+
+
+def _large_settings(problem: Problem) -> Iterator[ChampionConfig]:
+    """The large tile: lanes, walks and tile orders; unaligned operands laid out anew first."""
+    variants = [replace(LARGE, lanes_m=8), LARGE, *(replace(LARGE, group_m=group) for group in (4, 16))]
+    variants += [replace(LARGE, interleaved=True), replace(LARGE, across=True)]
+    variants += [
+        replace(LARGE, tile_m=64, tile_n=256, thread_n=16, num_warps=4, max_registers=0),
+        replace(LARGE, tile_m=256, num_warps=16),
+    ]
+    if not unaligned(problem):
+        yield from variants
+        return
+    # cuBLAS sums such products in about three parts of K, and is the more exact for it: so do these.
+    k = problem.effective_k
+    step = 2 * LARGE.tile_k
+    flush = cdiv(cdiv(k, cdiv(k, LONGEST_SUM)), step) * step if k > LONGEST_SUM else 0
+    yield from (replace(config, flush_k=flush, realign=True) for config in variants)
+    yield from (replace(config, flush_k=flush) for config in (replace(LARGE, interleaved=True), LARGE))
+    if flush:
+        yield replace(LARGE, splits=cdiv(k, LONGEST_SUM))
+
+
+LONGEST_SUM = 1408
+"""Of an unaligned product: 4093 products in three sums have the error of cuBLAS's, 6.6e-7 on normal data."""
 
 
 def _small_settings(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
     """Every tile with the splits that put so many blocks on every SM, fitting tiles first."""
-    small = ChampionConfig(4, 64, 64, 16, 8, 4, interleaved=True)
-    tiny = replace(small, tile_m=32, thread_m=4)
-    medium = ChampionConfig(interleaved=True, max_registers=128)
+    deep, shallow = replace(SMALL, tile_k=32), replace(SMALL, tile_k=8)
+    half, quarter = replace(LARGE, tile_m=64, num_warps=4), replace(LARGE, tile_m=64, tile_n=64, num_warps=2)
+    tiny = replace(SMALL, tile_m=32, thread_m=4)
     choices = [
-        (medium, (2, 1)), (replace(medium, tile_m=64, num_warps=4), (4, 2)),
-        (replace(medium, tile_m=64, tile_n=64, num_warps=2), (8, 4)),
-        (small, (4, 2, 6)), (replace(small, tile_k=32), (4, 2)), (replace(small, num_warps=8, thread_m=4), (2, 4)),
-        (tiny, (4, 2, 6)), (replace(tiny, tile_k=32), (4, 2, 6)),
+        (LARGE, (2,)), (half, (4, 2)), (quarter, (8, 4)), (replace(quarter, tile_k=16), (8, 4)),
+        (shallow, (4,)), (SMALL, (4, 3)), (deep, (4,)), (replace(SMALL, num_warps=8, thread_m=4), (4, 2)),
+        (tiny, (4, 2)), (replace(tiny, tile_k=32), (4, 2)),
     ]  # fmt: skip
-    work = problem.m * problem.n * problem.effective_k
-    if work < 2**29:  # below 1024 x 1024 x 512 latency decides, above it the rate of the inner loop
-        choices = [*choices[6:], *choices[:6]] if min(problem.m, problem.n) > 64 else [*choices[3:], *choices[:3]]
+    # What goes first, as measured. Below 1024 x 1024 x 512 latency decides, above it the rate of the inner loop.
+    if max(problem.m, problem.n) <= SMALL.tile_m:
+        choices.insert(0, (deep, (4,)))
+    elif problem.m * problem.n * problem.effective_k < 2**29:
+        # Addresses of unaligned operands take registers, which the smaller tile has left.
+        choices.insert(0, (shallow, (4,)) if unaligned(problem) else (half, (2,)))
     for config, blocks in choices:
         count = cdiv(max(problem.m, 1), config.tile_m) * cdiv(max(problem.n, 1), config.tile_n)
-        longest = max(1, problem.effective_k // (4 * config.tile_k))
+        longest = max(1, problem.effective_k // (2 * config.tile_k))
         for on_an_sm in blocks:
             yield replace(config, splits=min(longest, max(1, on_an_sm * gpu.sms // count)))
 
@@ -238,8 +280,7 @@ class ChampionFp32(SimtKernel):
 
     def shared_bytes(self, config: SimtConfig) -> int:
         assert isinstance(config, ChampionConfig)
-        totals = 4 * config.tile_m * config.tile_n if config.flush_k else 0
-        return 2 * 4 * config.tile_k * (config.tile_m + config.tile_n + 2 * PAD) + totals
+        return 2 * 4 * config.tile_k * (config.tile_m + config.tile_n + 2 * PAD)
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
         """Best guess first: the large tile where it fills the card, otherwise smaller ones and K in parts."""
@@ -247,46 +288,64 @@ class ChampionFp32(SimtKernel):
 
     def build(self, problem: Problem, config: SimtConfig, gpu: Gpu) -> LaunchPlan:
         assert isinstance(config, ChampionConfig)
-        a, b = problem.a, problem.b
+        copies = realigned(problem, config)
+        a, b = (copies[role].padded_copy if role in copies else m for role, m in (("A", problem.a), ("B", problem.b)))
+        m, n = a.rows, b.cols
         steps = cdiv(problem.effective_k, config.tile_k)
         # An even number of tiles for each part of K but the last.
         split_tiles = 2 * cdiv(cdiv(steps, 2), config.splits)
         splits = max(1, cdiv(steps, split_tiles)) if split_tiles else 1
-        copy_a = copy_of(a, a.col_stride, a.row_stride, config.tile_m, config)
-        copy_b = copy_of(b, b.row_stride, b.col_stride, config.tile_n, config)
+        way_a = way_of(a, a.col_stride, a.row_stride, config.tile_m, config)
+        way_b = way_of(b, b.row_stride, b.col_stride, config.tile_n, config)
         arguments: dict[str, Argument] = dict(gemm_arguments(problem))
+        for role, copy in copies.items():
+            name = role.lower()
+            arguments[name] = Pointer(copy.name, FP32)
+            arguments.update(strides_of(name, copy.padded_copy))
+        arguments |= {"M": Scalar.index(m), "N": Scalar.index(n)}
         arguments["split_tiles"] = Scalar.index(split_tiles)
         # Rows of partial sums start at multiples of 64 bytes, whatever N is: both launches move 16 bytes a lane.
         pitch = cdiv(problem.n, 16) * 16
         arguments["split_stride"] = split_stride(problem, pitch)
+        arguments["store_m"] = Scalar.index(problem.m)
         arguments["store_n"] = Scalar.index(pitch if splits > 1 else problem.n)
         if splits > 1:
             arguments.update(partial_arguments(pitch))
+        tiles = cdiv(m, config.tile_m) * cdiv(n, config.tile_n)
+        workspaces = [copy.workspace for copy in copies.values()]
+        flush = config.flush_k if split_tiles * config.tile_k > config.flush_k else 0
+        # Without totals the pointer is D's: the kernel never touches it.
+        arguments["totals"] = arguments["d"]
+        if flush:
+            workspaces.append(Workspace("totals", FP32, tiles * splits * config.tile_m * config.tile_n))
+            arguments["totals"] = Pointer("totals", FP32)
+        # Partial sums are written to the end of a row, padding and all; an operand laid out anew has such an end too.
+        edge_n = edge(n, config.tile_n)
+        if splits > 1 and problem.n != pitch and "B" not in copies:
+            edge_n = 2
         constants = (
             ("TILE_M", config.tile_m), ("TILE_N", config.tile_n), ("TILE_K", config.tile_k),
             ("READ_C", problem.reads_c and splits == 1),
-            ("EDGE_M", edge(problem.m, config.tile_m)),
-            # Partial sums are written to the end of a row, padding and all.
-            ("EDGE_N", 2 if splits > 1 and problem.n != pitch else edge(problem.n, config.tile_n)),
+            ("EDGE_M", edge(m, config.tile_m)), ("EDGE_N", edge_n),
+            ("MASK_STORE", problem.m % config.tile_m != 0 or problem.n % config.tile_n != 0 or edge_n != 0),
             ("LACKING", steps * config.tile_k - problem.effective_k), ("ODD", steps % 2 == 1),
             ("SPLIT", splits > 1),
             ("THREAD_M", config.thread_m), ("THREAD_N", config.thread_n), ("GROUP_M", config.group_m),
             ("ACROSS", config.across), ("PINNED", config.pinned),
-            ("FLUSH_PAIRS", config.flush_k // (2 * config.tile_k) if steps * config.tile_k > config.flush_k else 0),
-            ("A_VECTOR", copy_a.vector), ("B_VECTOR", copy_b.vector),
-            ("A_ASYNC", copy_a.asynchronous), ("B_ASYNC", copy_b.asynchronous),
-            ("A_COPY", copy_a.layout), ("B_COPY", copy_b.layout),
-            ("A_SHARED", copy_a.shared), ("B_SHARED", copy_b.shared),
+            ("FLUSH_PAIRS", flush // (2 * config.tile_k)),
+            ("A_VECTOR", way_a.vector), ("B_VECTOR", way_b.vector),
+            ("A_ASYNC", way_a.asynchronous), ("B_ASYNC", way_b.asynchronous),
+            ("A_COPY", way_a.layout), ("B_COPY", way_b.layout),
+            ("A_SHARED", way_a.shared), ("B_SHARED", way_b.shared),
             ("A_FRAGMENT", fragment_layout(config, "m")), ("B_FRAGMENT", fragment_layout(config, "n")),
             ("SINGLE", tile_layout(config, 1)), ("STORE", tile_layout(config, 4)),
         )  # fmt: skip
-        tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
         launch = Launch(
             champion_fp32_kernel, (tiles, splits, 1), tuple(arguments.items()), constants, config.num_warps,
             config.max_registers or None,
         )  # fmt: skip
-        if splits == 1:
-            return LaunchPlan(self.name, (launch,))
-        workspace: Workspace = partial_sums(problem, splits, pitch)
-        return LaunchPlan(self.name, (launch, reduction_launch(problem, splits, pitch)), (workspace,))
-
+        launches = [*copy_launches(list(copies.values())), launch]
+        if splits > 1:
+            launches.append(reduction_launch(problem, splits, pitch))
+            workspaces.append(partial_sums(problem, splits, pitch))
+        return LaunchPlan(self.name, tuple(launches), tuple(workspaces))

@@ -10,7 +10,8 @@ stores only what is its own (EDGE 1); of a matrix smaller than a tile it copies 
 the loads before the loop are masked.
 
 The rounding error of a sum grows with its length. Where cuBLAS splits K and is the more exact for it, FLUSH_PAIRS cuts
-the sum here: after so many pairs of tiles the sums so far are added to totals in shared memory and start anew.
+the sum here: after so many pairs of tiles the sums so far are added to the program's totals in a workspace, which L2
+holds, and start anew.
 """
 
 # Tuples grow in unrolled loops, which neither checker follows.
@@ -94,18 +95,18 @@ def _wrapped(index, END, EDGE: constexpr, VECTOR: constexpr):
 @jit
 def _store(
     value, rows, cols, first_row, first_col, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta,
-    READ_C: constexpr, EDGE_M: constexpr, EDGE_N: constexpr,
+    READ_C: constexpr, MASK: constexpr,
 ):  # fmt: skip
     """``D = alpha * value + beta * C`` for the rows from first_row and the columns from first_col on."""
     out = value * alpha
     mask = ((rows >= first_row) & (rows < M)) & ((cols >= first_col) & (cols < N))
     if READ_C:
-        if EDGE_M or EDGE_N:
+        if MASK:
             old = gl.load(c + rows * c_row + cols * c_col, mask=mask, other=0.0)
         else:
             old = gl.load(c + rows * c_row + cols * c_col)
         out = gl.fma(old, beta, out)
-    if EDGE_M or EDGE_N:
+    if MASK:
         gl.store(d + rows * d_row + cols * d_col, out, mask=mask)
     else:
         gl.store(d + rows * d_row + cols * d_col, out)
@@ -121,20 +122,58 @@ def _piece(acc, i: constexpr, j: constexpr, THREAD_M: constexpr, STORE: constexp
 
 
 @jit
-def _add_to_totals(totals, acc, THREAD_M: constexpr, THREAD_N: constexpr, STORE: constexpr):
-    """``totals += acc``; every thread touches only its own."""
+def _add_to_totals(totals, acc, more, THREAD_M: constexpr, THREAD_N: constexpr, PIECE: constexpr, STORE: constexpr):
+    """``totals += acc`` or, unless there are ``more`` in them, ``= acc``; every thread touches only its own."""
     for i in gl.static_range(THREAD_M):
         for j in gl.static_range(0, THREAD_N, 4):
-            place = totals.index(i * (THREAD_N // 4) + j // 4)
-            place.store(place.load(STORE) + _piece(acc, i, j, THREAD_M, STORE))
+            place = totals + (i * (THREAD_N // 4) + j // 4) * PIECE
+            old = gl.load(place, mask=more, other=0.0)
+            gl.store(place, old + _piece(acc, i, j, THREAD_M, STORE))
+
+
+@jit
+def _two_tiles(
+    a_pointers, b_pointers, acc, a0, a1, b0, b1, a_col, b_row, more,
+    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, THREAD_M: constexpr, THREAD_N: constexpr,
+    A_ASYNC: constexpr, B_ASYNC: constexpr, A_FRAGMENT: constexpr, B_FRAGMENT: constexpr, SINGLE: constexpr,
+    ACROSS: constexpr, PINNED: constexpr,
+):  # fmt: skip
+    """Multiply the tile in buffer 0 while the next one comes, then that one while the one after it comes, if any."""
+    a_pointers += TILE_K * a_col
+    b_pointers += TILE_K * b_row
+    a_value = _fetch(a_pointers, a1, 0, A_ASYNC, False)
+    b_value = _fetch(b_pointers, b1, 0, B_ASYNC, False)
+    async_copy_commit()
+    acc = _multiply(
+        a0, b0, acc, TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_FRAGMENT, B_FRAGMENT, SINGLE, ACROSS, PINNED,
+    )  # fmt: skip
+    _deposit(a_value, a1, A_ASYNC)
+    _deposit(b_value, b1, B_ASYNC)
+    async_copy_wait(0)
+    barrier()
+    # After the last tile there is none to fetch: the same one again, which nobody reads.
+    ahead = gl.where(more, TILE_K, 0)
+    a_pointers += ahead * a_col
+    b_pointers += ahead * b_row
+    a_value = _fetch(a_pointers, a0, 0, A_ASYNC, False)
+    b_value = _fetch(b_pointers, b0, 0, B_ASYNC, False)
+    async_copy_commit()
+    acc = _multiply(
+        a1, b1, acc, TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_FRAGMENT, B_FRAGMENT, SINGLE, ACROSS, PINNED,
+    )  # fmt: skip
+    _deposit(a_value, a0, A_ASYNC)
+    _deposit(b_value, b0, B_ASYNC)
+    async_copy_wait(0)
+    barrier()
+    return a_pointers, b_pointers, acc
 
 
 @jit
 def champion_fp32_kernel(
     a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-    split_tiles, split_stride, store_n,
+    split_tiles, split_stride, store_m, store_n, totals,
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
-    EDGE_M: constexpr, EDGE_N: constexpr, LACKING: constexpr, ODD: constexpr, SPLIT: constexpr,
+    EDGE_M: constexpr, EDGE_N: constexpr, MASK_STORE: constexpr, LACKING: constexpr, ODD: constexpr, SPLIT: constexpr,
     THREAD_M: constexpr, THREAD_N: constexpr, GROUP_M: constexpr,
     ACROSS: constexpr, PINNED: constexpr,
     FLUSH_PAIRS: constexpr, A_VECTOR: constexpr, B_VECTOR: constexpr,
@@ -180,14 +219,9 @@ def champion_fp32_kernel(
     b1 = gl.allocate_shared_memory(gl.float32, [TILE_K, TILE_N], B_SHARED)
     acc = zero_registers(TILE_M // THREAD_M, TILE_N // THREAD_N, THREAD_M * THREAD_N, SINGLE)
 
-    if FLUSH_PAIRS:
-        totals = gl.allocate_shared_memory(
-            gl.float32, [THREAD_M * THREAD_N // 4, TILE_M // THREAD_M, 4 * TILE_N // THREAD_N],
-            gl.SwizzledSharedLayout(1, 1, 1, [1, 0]),
-        )  # fmt: skip
-        for i in gl.static_range(THREAD_M * THREAD_N // 4):
-            totals.index(i).store(gl.zeros([TILE_M // THREAD_M, 4 * TILE_N // THREAD_N], gl.float32, STORE))
-
+    THREADS_M: constexpr = TILE_M // THREAD_M
+    THREADS_N: constexpr = TILE_N // THREAD_N
+    PIECE: constexpr = 4 * THREADS_M * THREADS_N
     if tiles > 0:
         a_value = _fetch(a_pointers, a0, (k0 + a_ks >= 0) & (a_rows >= 0), A_ASYNC, LACKING > 0)
         b_value = _fetch(b_pointers, b0, (k0 + b_ks >= 0) & (b_cols >= 0), B_ASYNC, LACKING > 0)
@@ -196,39 +230,31 @@ def champion_fp32_kernel(
         _deposit(b_value, b0, B_ASYNC)
         async_copy_wait(0)
         barrier()
-    for pair in range(tiles // 2):
-        a_pointers += TILE_K * a_col
-        b_pointers += TILE_K * b_row
-        a_value = _fetch(a_pointers, a1, 0, A_ASYNC, False)
-        b_value = _fetch(b_pointers, b1, 0, B_ASYNC, False)
-        async_copy_commit()
-        acc = _multiply(
-            a0, b0, acc, TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_FRAGMENT, B_FRAGMENT, SINGLE,
-            ACROSS, PINNED,
-        )  # fmt: skip
-        _deposit(a_value, a1, A_ASYNC)
-        _deposit(b_value, b1, B_ASYNC)
-        async_copy_wait(0)
-        barrier()
-        # After the last tile there is none to fetch: the same one again, which nobody reads.
-        ahead = gl.where(2 * pair + 2 < tiles, TILE_K, 0)
-        a_pointers += ahead * a_col
-        b_pointers += ahead * b_row
-        a_value = _fetch(a_pointers, a0, 0, A_ASYNC, False)
-        b_value = _fetch(b_pointers, b0, 0, B_ASYNC, False)
-        async_copy_commit()
-        acc = _multiply(
-            a1, b1, acc, TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_FRAGMENT, B_FRAGMENT, SINGLE,
-            ACROSS, PINNED,
-        )  # fmt: skip
-        _deposit(a_value, a0, A_ASYNC)
-        _deposit(b_value, b0, B_ASYNC)
-        async_copy_wait(0)
-        barrier()
-        if FLUSH_PAIRS:  # noqa: SIM102 (compile-time, then run-time)
-            if pair % FLUSH_PAIRS == FLUSH_PAIRS - 1:
-                _add_to_totals(totals, acc, THREAD_M, THREAD_N, STORE)
-                acc = zero_registers(TILE_M // THREAD_M, TILE_N // THREAD_N, THREAD_M * THREAD_N, SINGLE)
+    pairs = tiles // 2
+    if FLUSH_PAIRS:
+        # Rows and columns of the program's own tile of totals: what the threads store at the end, piece by piece.
+        own = gl.program_id(0) + gl.program_id(1) * gl.num_programs(0)
+        totals += own.to(gl.int64) * (TILE_M * TILE_N)
+        total_rows = gl.arange(0, THREADS_M, gl.SliceLayout(1, STORE))[:, None]
+        total_cols = gl.arange(0, 4 * THREADS_N, gl.SliceLayout(0, STORE))[None, :]
+        totals += total_rows * (4 * THREADS_N) + total_cols
+        for begin in range(0, pairs, FLUSH_PAIRS):
+            if begin > 0:
+                _add_to_totals(totals, acc, begin > FLUSH_PAIRS, THREAD_M, THREAD_N, PIECE, STORE)
+                acc = zero_registers(THREADS_M, THREADS_N, THREAD_M * THREAD_N, SINGLE)
+            for pair in range(begin, min(begin + FLUSH_PAIRS, pairs)):
+                a_pointers, b_pointers, acc = _two_tiles(
+                    a_pointers, b_pointers, acc, a0, a1, b0, b1, a_col, b_row, 2 * pair + 2 < tiles,
+                    TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_ASYNC, B_ASYNC, A_FRAGMENT, B_FRAGMENT, SINGLE,
+                    ACROSS, PINNED,
+                )  # fmt: skip
+    else:
+        for pair in range(pairs):
+            a_pointers, b_pointers, acc = _two_tiles(
+                a_pointers, b_pointers, acc, a0, a1, b0, b1, a_col, b_row, 2 * pair + 2 < tiles,
+                TILE_M, TILE_N, TILE_K, THREAD_M, THREAD_N, A_ASYNC, B_ASYNC, A_FRAGMENT, B_FRAGMENT, SINGLE,
+                ACROSS, PINNED,
+            )  # fmt: skip
     if ODD:  # noqa: SIM102 (compile-time, then run-time)
         if tiles % 2 == 1:
             acc = _multiply(
@@ -236,16 +262,16 @@ def champion_fp32_kernel(
                 ACROSS, PINNED,
             )  # fmt: skip
 
-    THREADS_M: constexpr = TILE_M // THREAD_M
-    THREADS_N: constexpr = TILE_N // THREAD_N
     rows = (m0 + 4 * gl.arange(0, THREADS_M, gl.SliceLayout(1, STORE)))[:, None]
     cols = (n0 + gl.arange(0, 4 * THREADS_N, gl.SliceLayout(0, STORE)))[None, :]
     for i in gl.static_range(THREAD_M):
         for j in gl.static_range(0, THREAD_N, 4):
             part = _piece(acc, i, j, THREAD_M, STORE)
             if FLUSH_PAIRS:
-                part += totals.index(i * (THREAD_N // 4) + j // 4).load(STORE)
+                part += gl.load(
+                    totals + (i * (THREAD_N // 4) + j // 4) * PIECE, mask=pairs > FLUSH_PAIRS, other=0.0
+                )
             _store(
                 part, rows + (i // 4 * 4 * THREADS_M + i % 4), cols + j * THREADS_N, tile_m * TILE_M, tile_n * TILE_N,
-                c, c_row, c_col, d, d_row, d_col, M, store_n, alpha, beta, READ_C, EDGE_M, EDGE_N,
+                c, c_row, c_col, d, d_row, d_col, store_m, store_n, alpha, beta, READ_C, MASK_STORE,
             )  # fmt: skip
