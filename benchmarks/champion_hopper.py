@@ -199,9 +199,14 @@ def retry(gpu: Gpu) -> Iterator[Case]:
     yield case(problem, gpu, 1, tile(64, 64, k=256, swap=True, group=1), tile(64, 32, k=128, swap=True),
                crowded(problem, gpu, tile(64, 32, k=128, swap=True), 2), crowded(problem, gpu, tile(64, 32, k=128), 2),
                )  # fmt: skip
+    problem = bf16(512, 6144, 4096)
+    yield case(problem, gpu, 2, tile(128, 128, "turns"), crowded(problem, gpu, tile(64, 128), 2), tile(128, 256))
+    problem = bf16(333, 777, 555, "NN")
+    yield case(problem, gpu, 1, crowded(problem, gpu, tile(64, 32, k=128), 2), crowded(problem, gpu, tile(64, 32), 2))
     yield case(bf16(64, 4096, 4096), gpu, 1, tile(64, 32, k=128, swap=True), tile(64, 32, k=128, swap=True, group=1),
                tile(64, 32, k=256))  # fmt: skip
-    yield case(bf16(256, 28672, 4096), gpu, 1, halves, tall, flat, replace(halves, swap=True), replace(flat, swap=True))
+    problem = bf16(256, 28672, 4096)
+    yield case(problem, gpu, 1, halves, tall, flat, replace(halves, swap=True), crowded(problem, gpu, tile(128, 64), 2))
     yield case(bf16(256, 128256, 4096), gpu, 1, halves, tall, replace(halves, swap=True), replace(flat, swap=True))
     yield case(bf16(128, 128256, 4096), gpu, 1, wide, flat, replace(turns, swap=True), replace(tall, swap=True))
     yield case(bf16(128, 28672, 4096), gpu, 1, flat, replace(turns, swap=True), replace(tall, swap=True))

@@ -157,6 +157,20 @@ class ChampionHopper(Kernel[HopperConfig]):
         by_registers = gpu.registers_per_sm // (threads * 168)
         return gpu.sms * max(1, min(by_shared, by_registers))
 
+    def max_registers(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> int | None:
+        """A cap where more programs than SMs are asked for: left alone, ptxas takes all of an SM's registers for one.
+
+        ``None`` where shared memory or the accumulators leave no room for a second program.
+        """
+        crowd = cdiv(self.programs(problem, config, gpu), gpu.sms)
+        crowd = min(crowd, gpu.shared_per_sm // (self.shared_bytes(problem, config) + gpu.shared_reserved))
+        if crowd < 2 or config.owners > 1:
+            return None
+        threads = 32 * config.num_warps + 128  # the loader's warp counts as four
+        cap = gpu.registers_per_sm // (threads * crowd) // 8 * 8
+        accumulators = config.tile_m * config.tile_n // (32 * config.num_warps) * (2 if config.promote else 1)
+        return cap if cap >= accumulators + 48 else None
+
     def estimate(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> float:
         """Seconds that a supported config should take; see :mod:`.estimate`."""
         setup = set_up(problem, config.swap)
@@ -268,7 +282,10 @@ class ChampionHopper(Kernel[HopperConfig]):
         # With whole waves of tiles there is nothing to share.
         stream = config.stream and left_over > 0
         arguments, constants = self.arguments(setup, config, stream)
-        launch = Launch(champion_hopper_kernel, (programs, 1, 1), arguments, constants, config.num_warps)
+        launch = Launch(
+            champion_hopper_kernel, (programs, 1, 1), arguments, constants, config.num_warps,
+            self.max_registers(problem, config, gpu),
+        )  # fmt: skip
         launches = (*copy_launches(setup.copies), launch)
         workspaces: tuple[Workspace, ...] = tuple(copy.workspace for copy in setup.copies)
         if stream:
