@@ -181,17 +181,16 @@ class MmaWarpSpecialised(MmaRung):
         shared_out = replace(base, producer_registers=80)
         yield replace(shared_out, stages=6)
         yield replace(shared_out, stages=3)
-        yield replace(shared_out, stages=8)
         yield replace(shared_out, stages=6, producers=4, producer_registers=40)
-        yield replace(shared_out, stages=6, tile_m=256, tile_n=128, warps_m=4)
         yield replace(base, tile_n=128)
         if problem.a.dtype == FP16:
             halved = replace(base, accumulate="fp16")
             yield halved
-            yield replace(halved, stages=8)
-            # As in the original: four consumers of 64 x 128.
+            # As in the original: three slots, four consumers of 64 x 128.
             yield replace(halved, stages=3, num_warps=4)
-            yield replace(halved, stages=3)
+            yield replace(halved, stages=8)
+        yield replace(shared_out, stages=8)
+        yield replace(shared_out, tile_m=256, tile_n=128, warps_m=4, stages=6, producers=4, producer_registers=40)
         yield replace(base, tile_m=64, tile_n=64, num_warps=4)
 
     def constants(self, problem: Problem, config: MmaConfig, a: Matrix, b: Matrix) -> Iterable[tuple[str, Any]]:
