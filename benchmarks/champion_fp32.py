@@ -3,7 +3,7 @@
     PYTHONPATH=src python3 benchmarks/champion_fp32.py --out $OUT/champion.json
 
 Steps, of which ``--stage`` picks: settings for large products (big, then large), for a ragged one, for small ones; the
-rungs; the 27 large shapes with the champion's own choice; Nsight Compute's counters of the fastest and of cuBLAS. The
+rungs, and other settings of those whose best is not settled (variants); the 27 large shapes with the champion's own choice; Nsight Compute's counters of the fastest and of cuBLAS. The
 file is written after each measurement, so that a run cut short keeps what it had.
 """
 
@@ -67,7 +67,7 @@ def label(config: ChampionConfig) -> str:
     text = f"{c.tile_m}x{c.tile_n}x{c.tile_k} t{c.thread_m}x{c.thread_n} w{c.num_warps} l{c.lanes_m} g{c.group_m}"
     text += (" il" if c.interleaved else "") + ("" if c.pinned else " free")
     text += (" across" if c.across else "") + (f" f{c.flush_k}" if c.flush_k else "")
-    text += f" r{c.max_registers}" if c.max_registers else ""
+    text += (f" r{c.max_registers}" if c.max_registers else "") + (" realign" if c.realign else "")
     return text + (f" s{c.splits}" if c.splits > 1 else "")
 
 
@@ -86,12 +86,22 @@ def big_configs() -> list[ChampionConfig]:
 
 
 def ragged_configs() -> list[ChampionConfig]:
-    """The same where nothing divides anything, with the sum along K cut for exactness, and not."""
-    found = [
-        replace(CAPPED, flush_k=flush, across=across, interleaved=il)
-        for flush, across, il in product((0, 1024), (False, True), (False, True))
-    ]
-    return [*found, replace(CAPPED, flush_k=1360), replace(BASE, flush_k=1024), replace(CAPPED, splits=3)]
+    """Where nothing divides anything: operands laid out anew or not, the sum along K cut for exactness or not."""
+    anew = replace(CAPPED, realign=True)
+    found = [replace(anew, flush_k=flush, lanes_m=lanes) for flush, lanes in product((1376, 0), (4, 8))]
+    found += [replace(anew, flush_k=1376, interleaved=True), replace(anew, flush_k=1376, across=True)]
+    return [*found, replace(CAPPED, flush_k=1376, interleaved=True), replace(anew, splits=3)]
+
+
+def rung_variants() -> list[tuple[str, dict[str, Any]]]:
+    """Rungs and what to change in their default."""
+    found: list[tuple[str, dict[str, Any]]] = [("coalesced", {}), ("coalesced", {"num_warps": 32, "tile_m": 32})]
+    found += [("coalesced", {"num_warps": 8, "tile_m": 8}), ("coalesced", {"group_m": 128})]
+    changes: list[dict[str, Any]] = [
+        {}, {"group_m": 1}, {"group_m": 4}, {"group_m": 16}, {"pinned": False}, {"max_registers": 120},
+    ]  # fmt: skip
+    found += [("double_buffer", change) for change in changes]
+    return [*found, ("double_buffer_k16", {}), ("cp_async", {}), ("autotuned", {}), ("split_k", {}), ("warp_tile", {})]
 
 
 def small_configs(problem: Problem) -> list[ChampionConfig]:
@@ -269,6 +279,21 @@ def main() -> int:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             print(f"{suite}: geometric mean of {len(ratios)} ratios {mean:.4f}, lowest {min(ratios):.4f}", flush=True)
 
+    def variants() -> None:
+        problem = parse_shape(MAIN_SHAPE).problem(FP32, "NN", "ieee")
+        contenders: list[Contender] = [TorchMatmul()]
+        for name, changes in rung_variants():
+            kernel: Any = find_kernel(name)
+            text = " ".join([name, *(f"{key}={value}" for key, value in changes.items())])
+            contenders.append(Ours(kernel, gpu, replace(kernel.default, **changes), name=text))
+        plans = [contender.plan(problem) for contender in contenders if isinstance(contender, Ours)]
+        compile_many([(plan, gpu.arch) for plan in plans], workers=options.workers)
+        settings = Settings(rule=StopRule(options.rounds, options.rounds, 30.0), host_time=False, warm_up_s=0.3)
+        measurement = measure(problem, contenders, gpu, settings=settings)
+        records.append(measurement_record(measurement, "variants"))
+        save(settings)
+        report(measurement, {}, 30)
+
     def big() -> None:
         nonlocal best
         best = run(MAIN_SHAPE, best, options.rounds, 20, "explore")
@@ -297,6 +322,7 @@ def main() -> int:
         "ragged": lambda: run(RAGGED_SHAPE, ragged_configs(), options.rounds, 20, "explore ragged"),
         "small": small,
         "large": large,
+        "variants": variants,
         "rungs": lambda: suite_run([MAIN_SHAPE], [find_kernel(name) for name in RUNGS], options.rounds, "ladder"),
         "suite": lambda: suite_run([str(s) for s in suite_named("cross27")], [KERNEL], options.rounds, "cross27"),
         "ncu": ncu,

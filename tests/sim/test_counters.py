@@ -126,8 +126,8 @@ def test_shared_tile_counts_by_hand() -> None:
 
 
 def test_fewer_rows_than_a_tile_leave_whole_requests_out() -> None:
-    full = counted(plan_of("coalesced", 32, 32, 4), 32, 32, 4).totals()
-    half = counted(plan_of("coalesced", 16, 32, 4), 16, 32, 4).totals()
+    full = counted(plan_of("coalesced", 16, 32, 4), 16, 32, 4).totals()
+    half = counted(plan_of("coalesced", 8, 32, 4), 8, 32, 4).totals()
     assert half["global_store_requests"] == full["global_store_requests"] // 2
     assert half["fmas"] == full["fmas"]  # masked rows still multiply
 

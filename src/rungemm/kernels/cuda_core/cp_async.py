@@ -16,7 +16,7 @@ from ...hardware import Gpu
 from ...problem import Problem
 from ..common import store_tile, tile_of_program
 from .double_buffer import multiply
-from .simt import QuadConfig, QuadTileKernel, SimtConfig
+from .simt import BufferedConfig, BufferedKernel, SimtConfig
 
 __all__ = ["CpAsync"]
 
@@ -37,6 +37,7 @@ def cp_async_kernel(
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
     MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr, NUM_WARPS: constexpr, B_VECTOR: constexpr,
     THREAD_M: constexpr, THREAD_N: constexpr, GROUP_M: constexpr, TOGETHER: constexpr, A_SHARED: constexpr,
+    PINNED: constexpr,
 ):  # fmt: skip
     LANES_N: constexpr = min(TILE_N // THREAD_N, 32)
     LANES_M: constexpr = 32 // LANES_N
@@ -71,7 +72,7 @@ def cp_async_kernel(
         copy_tile(a1, a, a_rows, k1 + a_cols, a_row, a_col, M, K, MASK_M or MASK_K)
         copy_tile(b1, b, k1 + b_rows, b_cols, b_row, b_col, K, N, MASK_N or MASK_K)
         async_copy_commit()
-        acc = multiply(a0, b0, acc, TILE_K, C_LAYOUT)
+        acc = multiply(a0, b0, acc, TILE_K, C_LAYOUT, PINNED)
         async_copy_wait(0)
         barrier()
         # After the last tile there is none to copy: the first one again, which nobody reads.
@@ -79,7 +80,7 @@ def cp_async_kernel(
         copy_tile(a0, a, a_rows, k2 + a_cols, a_row, a_col, M, K, MASK_M or MASK_K)
         copy_tile(b0, b, k2 + b_rows, b_cols, b_row, b_col, K, N, MASK_N or MASK_K)
         async_copy_commit()
-        acc = multiply(a1, b1, acc, TILE_K, C_LAYOUT)
+        acc = multiply(a1, b1, acc, TILE_K, C_LAYOUT, PINNED)
         async_copy_wait(0)
         barrier()
 
@@ -88,15 +89,13 @@ def cp_async_kernel(
     store_tile(acc, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, MASK_M, MASK_N)
 
 
-class CpAsync(QuadTileKernel):
+class CpAsync(BufferedKernel):
     name = "cp_async"
     idea = "tiles go from global to shared memory by cp.async, without passing through registers"
     expects = "registers fall; but A's copy takes 4 bytes an instruction, four times as many as B's 16"
     below = "double_buffer_k16"
     function = cp_async_kernel
-    buffers = 2
-    tiles_a_step = 2
-    default = QuadConfig(num_warps=8, tile_m=128, tile_n=256, tile_k=16, thread_m=8, thread_n=16)
+    default = BufferedConfig(num_warps=8, tile_m=128, tile_n=256, tile_k=16, thread_m=8, thread_n=16)
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
         yield self.default
@@ -110,7 +109,7 @@ class CpAsync(QuadTileKernel):
         yield "B_VECTOR", 4 if b.is_row_major and aligned else 1
 
     def rejects_layout(self, config: SimtConfig) -> str | None:
-        assert isinstance(config, QuadConfig)
+        assert isinstance(config, BufferedConfig)
         if config.pad:
             return f"pad is {config.pad}: cp.async does not compile into padded rows, pad=0"
         return super().rejects_layout(config)

@@ -15,19 +15,23 @@ from ...compat import constexpr, gl, jit, pinned_fma
 from ...hardware import Gpu
 from ...problem import Problem
 from ..common import load_tile, store_tile, tile_of_program
-from .simt import QuadConfig, QuadTileKernel, SimtConfig
+from .simt import BufferedConfig, BufferedKernel, SimtConfig
 
 __all__ = ["DoubleBuffer", "double_buffer_kernel", "double_buffered", "multiply"]
 
 
 @jit
-def multiply(a_tile, b_tile, acc, TILE_K: constexpr, C_LAYOUT: constexpr):
+def multiply(a_tile, b_tile, acc, TILE_K: constexpr, C_LAYOUT: constexpr, PINNED: constexpr):
     """``acc + a_tile @ b_tile``, one column of A and one row of B at a time."""
     for k in gl.static_range(TILE_K):
         a_column = a_tile.slice(k, 1, 1).load(C_LAYOUT)
         b_row_k = b_tile.slice(k, 1, 0).load(C_LAYOUT)
-        # Pinned: left to itself, LLVM sorts the multiply-adds so that hardly any shares a source with the one before.
-        acc = pinned_fma(a_column, b_row_k, acc)
+        # Left to itself, LLVM sorts the multiply-adds, here so that hardly any shares a source with the one before.
+        # Whether the order written is any better depends on what else a kernel does: a matter of measuring.
+        if PINNED:
+            acc = pinned_fma(a_column, b_row_k, acc)
+        else:
+            acc = gl.fma(a_column, b_row_k, acc)
     return acc
 
 
@@ -35,7 +39,7 @@ def multiply(a_tile, b_tile, acc, TILE_K: constexpr, C_LAYOUT: constexpr):
 def double_buffered(
     a, b, a_row, a_col, b_row, b_col, tile_m, tile_n, M, N, k_begin, k_end,
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr,
-    NUM_WARPS: constexpr, A_SHARED: constexpr, C_LAYOUT: constexpr,
+    NUM_WARPS: constexpr, A_SHARED: constexpr, C_LAYOUT: constexpr, PINNED: constexpr,
 ):  # fmt: skip
     """``A[tile_m's rows, k_begin:k_end] @ B[k_begin:k_end, tile_n's columns]`` in C_LAYOUT."""
     A_LAYOUT: constexpr = gl.BlockedLayout([1, 4], [128 // TILE_K, TILE_K // 4], [NUM_WARPS, 1], [1, 0])
@@ -58,14 +62,14 @@ def double_buffered(
         k1 = k0 + TILE_K
         a_next = load_tile(a, a_rows, k1 + a_cols, a_row, a_col, M, k_end, MASK_M, MASK_K)
         b_next = load_tile(b, k1 + b_rows, b_cols, b_row, b_col, k_end, N, MASK_K, MASK_N)
-        acc = multiply(a0, b0, acc, TILE_K, C_LAYOUT)
+        acc = multiply(a0, b0, acc, TILE_K, C_LAYOUT, PINNED)
         a1.store(a_next)
         b1.store(b_next)
         # After the last tile there is none to load: the first one again, which nobody reads.
         k2 = gl.where(k1 + TILE_K < k_end, k1 + TILE_K, k_begin)
         a_next = load_tile(a, a_rows, k2 + a_cols, a_row, a_col, M, k_end, MASK_M, MASK_K)
         b_next = load_tile(b, k2 + b_rows, b_cols, b_row, b_col, k_end, N, MASK_K, MASK_N)
-        acc = multiply(a1, b1, acc, TILE_K, C_LAYOUT)
+        acc = multiply(a1, b1, acc, TILE_K, C_LAYOUT, PINNED)
         a0.store(a_next)
         b0.store(b_next)
     return acc
@@ -77,6 +81,7 @@ def double_buffer_kernel(
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
     MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr, NUM_WARPS: constexpr,
     THREAD_M: constexpr, THREAD_N: constexpr, GROUP_M: constexpr, TOGETHER: constexpr, A_SHARED: constexpr,
+    PINNED: constexpr,
 ):  # fmt: skip
     LANES_N: constexpr = min(TILE_N // THREAD_N, 32)
     LANES_M: constexpr = 32 // LANES_N
@@ -88,23 +93,25 @@ def double_buffer_kernel(
     tile_m, tile_n = tile_of_program(M, N, TILE_M, TILE_N, GROUP_M)
     acc = double_buffered(
         a, b, a_row, a_col, b_row, b_col, tile_m, tile_n, M, N, 0, K,
-        TILE_M, TILE_N, TILE_K, MASK_M, MASK_N, MASK_K, NUM_WARPS, A_SHARED, C_LAYOUT,
+        TILE_M, TILE_N, TILE_K, MASK_M, MASK_N, MASK_K, NUM_WARPS, A_SHARED, C_LAYOUT, PINNED,
     )  # fmt: skip
     rows = (tile_m * TILE_M + gl.arange(0, TILE_M, gl.SliceLayout(1, C_LAYOUT)))[:, None]
     cols = (tile_n * TILE_N + gl.arange(0, TILE_N, gl.SliceLayout(0, C_LAYOUT)))[None, :]
     store_tile(acc, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, MASK_M, MASK_N)
 
 
-class DoubleBuffer(QuadTileKernel):
+class DoubleBuffer(BufferedKernel):
     name = "double_buffer"
     idea = "the next tile is loaded while this one is multiplied, and stored to the other of two buffers"
     expects = "stalls on global loads (long scoreboard) and barriers fall; more registers, twice the shared memory"
     below = "bank_conflict_free"
     function = double_buffer_kernel
-    buffers = 2
-    tiles_a_step = 2
-    default = QuadConfig(num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, pad=4)
+    default = BufferedConfig(
+        num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, group_m=8, pad=4, pinned=True
+    )
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
         yield self.default
         yield replace(self.default, pad=0)
+        yield replace(self.default, pinned=False)
+        yield replace(self.default, group_m=1)

@@ -14,7 +14,9 @@ from ..base import Kernel, TileConfig
 from ..common import cdiv, gemm_arguments, gemm_constants
 from ..plan import INT32_MAX, Launch, LaunchPlan
 
-__all__ = ["QuadConfig", "QuadTileKernel", "SimtConfig", "SimtKernel", "ThreadTileKernel"]
+__all__ = [
+    "BufferedConfig", "BufferedKernel", "QuadConfig", "QuadTileKernel", "SimtConfig", "SimtKernel", "ThreadTileKernel",
+]  # fmt: skip
 
 MAX_REGISTERS = 255
 MOST_ACCUMULATORS = 128
@@ -168,6 +170,26 @@ class QuadTileKernel(ThreadTileKernel):
                 f"{MAX_REGISTERS} registers that a thread may have: at most {MOST_ACCUMULATORS}"
             )
         return self.rejects_thread_grid(config)
+
+
+@dataclass(frozen=True)
+class BufferedConfig(QuadConfig):
+    """From the double buffer on. ``pinned``: multiply-adds stay in the order written; otherwise LLVM sorts them."""
+
+    pinned: bool = False
+
+
+class BufferedKernel(QuadTileKernel):
+    """A rung from the double buffer on: two of each tile, and two tiles along K a turn of the loop."""
+
+    buffers = 2
+    tiles_a_step = 2
+    config_type = BufferedConfig
+
+    def constants(self, config: SimtConfig) -> Iterable[tuple[str, Any]]:
+        assert isinstance(config, BufferedConfig)
+        yield from super().constants(config)
+        yield "PINNED", config.pinned
 
 
 def a_transposed_layout(config: QuadConfig) -> Any:

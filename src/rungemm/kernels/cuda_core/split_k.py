@@ -17,14 +17,14 @@ from ...problem import Problem
 from ..common import cdiv, gemm_arguments, store_tile, tile_of_program
 from ..plan import Argument, Launch, LaunchPlan, Scalar
 from .double_buffer import double_buffered
-from .simt import QuadConfig, QuadTileKernel, SimtConfig
+from .simt import BufferedConfig, BufferedKernel, SimtConfig
 from .split import partial_arguments, partial_sums, prescale_launch, reduction_launch, split_stride
 
 __all__ = ["SplitK", "SplitKConfig"]
 
 
 @dataclass(frozen=True)
-class SplitKConfig(QuadConfig):
+class SplitKConfig(BufferedConfig):
     """``splits``: parts of K. ``atomic``: add into D as they finish, instead of an ordered second launch."""
 
     splits: int = 1
@@ -37,7 +37,7 @@ def split_k_kernel(
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
     MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr, NUM_WARPS: constexpr,
     THREAD_M: constexpr, THREAD_N: constexpr, GROUP_M: constexpr, TOGETHER: constexpr, A_SHARED: constexpr,
-    ATOMIC: constexpr,
+    PINNED: constexpr, ATOMIC: constexpr,
 ):  # fmt: skip
     LANES_N: constexpr = min(TILE_N // THREAD_N, 32)
     LANES_M: constexpr = 32 // LANES_N
@@ -53,7 +53,7 @@ def split_k_kernel(
     k_end = min(K, k_begin + split_k)
     acc = double_buffered(
         a, b, a_row, a_col, b_row, b_col, tile_m, tile_n, M, N, k_begin, k_end,
-        TILE_M, TILE_N, TILE_K, MASK_M, MASK_N, MASK_K, NUM_WARPS, A_SHARED, C_LAYOUT,
+        TILE_M, TILE_N, TILE_K, MASK_M, MASK_N, MASK_K, NUM_WARPS, A_SHARED, C_LAYOUT, PINNED,
     )  # fmt: skip
     rows = (tile_m * TILE_M + gl.arange(0, TILE_M, gl.SliceLayout(1, C_LAYOUT)))[:, None]
     cols = (tile_n * TILE_N + gl.arange(0, TILE_N, gl.SliceLayout(0, C_LAYOUT)))[None, :]
@@ -64,15 +64,13 @@ def split_k_kernel(
         store_tile(acc, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, MASK_M, MASK_N)
 
 
-class SplitK(QuadTileKernel):
+class SplitK(BufferedKernel):
     name = "split_k"
     idea = "several blocks share one tile of C, each with a part of K; a second launch adds up in order"
     expects = "where C has few tiles, all SMs work; splits x M x N x 4 bytes are written and read once more"
     below = "double_buffer"
     function = split_k_kernel
     config_type = SplitKConfig
-    buffers = 2
-    tiles_a_step = 2
     default = SplitKConfig(num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, pad=4)
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:

@@ -16,13 +16,13 @@ from ...hardware import Gpu
 from ...problem import Problem
 from ..common import store_tile, tile_of_program
 from .double_buffer import double_buffered
-from .simt import QuadConfig, QuadTileKernel, SimtConfig
+from .simt import BufferedConfig, BufferedKernel, SimtConfig
 
 __all__ = ["WarpTile", "WarpTileConfig"]
 
 
 @dataclass(frozen=True)
-class WarpTileConfig(QuadConfig):
+class WarpTileConfig(BufferedConfig):
     """``warp_m`` x ``warp_n``: a warp's part of the tile. ``warp_n_steps``: steps in which it walks the width.
 
     ``thread_m`` x ``thread_n`` is what a thread computes in ONE step.
@@ -65,28 +65,26 @@ def warp_tile_kernel(
     a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
     MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr, NUM_WARPS: constexpr,
-    GROUP_M: constexpr, A_SHARED: constexpr, C_LAYOUT: constexpr,
+    GROUP_M: constexpr, A_SHARED: constexpr, PINNED: constexpr, C_LAYOUT: constexpr,
 ):  # fmt: skip
     # The change is C_LAYOUT alone: see warp_tile_layout.
     tile_m, tile_n = tile_of_program(M, N, TILE_M, TILE_N, GROUP_M)
     acc = double_buffered(
         a, b, a_row, a_col, b_row, b_col, tile_m, tile_n, M, N, 0, K,
-        TILE_M, TILE_N, TILE_K, MASK_M, MASK_N, MASK_K, NUM_WARPS, A_SHARED, C_LAYOUT,
+        TILE_M, TILE_N, TILE_K, MASK_M, MASK_N, MASK_K, NUM_WARPS, A_SHARED, C_LAYOUT, PINNED,
     )  # fmt: skip
     rows = (tile_m * TILE_M + gl.arange(0, TILE_M, gl.SliceLayout(1, C_LAYOUT)))[:, None]
     cols = (tile_n * TILE_N + gl.arange(0, TILE_N, gl.SliceLayout(0, C_LAYOUT)))[None, :]
     store_tile(acc, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, MASK_M, MASK_N)
 
 
-class WarpTile(QuadTileKernel):
+class WarpTile(BufferedKernel):
     name = "warp_tile"
     idea = "each warp owns a compact part of the tile"
     expects = "a warp reads fewer distinct values for its multiply-adds: shared wavefronts fall"
     below = "double_buffer_k16"
     function = warp_tile_kernel
     config_type = WarpTileConfig
-    buffers = 2
-    tiles_a_step = 2
     default = WarpTileConfig(
         num_warps=8, tile_m=128, tile_n=256, tile_k=16, thread_m=4, thread_n=4, group_m=8, pad=4,
         warp_m=64, warp_n=64, warp_n_steps=2,
@@ -105,7 +103,7 @@ class WarpTile(QuadTileKernel):
 
     def constants(self, config: SimtConfig) -> Iterable[tuple[str, Any]]:
         assert isinstance(config, WarpTileConfig)
-        kept = [item for item in super().constants(config) if item[0] in ("GROUP_M", "A_SHARED")]
+        kept = [item for item in super().constants(config) if item[0] in ("GROUP_M", "A_SHARED", "PINNED")]
         return [*kept, ("C_LAYOUT", warp_tile_layout(config))]
 
     def rejects_layout(self, config: SimtConfig) -> str | None:
