@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rungemm.kernels import LADDER
+from rungemm.ladder import Record
 
 NAMES = [kernel.name for kernel in LADDER]
 FP32_SIX = ["naive", "coalesced", "shared_tile", "thread_tile_1d", "thread_tile_2d", "vectorised"]
@@ -144,3 +145,28 @@ def test_dtype_sets_every_rung_that_arithmetic(rungemm):
     naive, tensor = ran.json
     assert naive["correct"] is None and "bf16" in naive["why"]
     assert tensor["correct"] is True and tensor["dtype"] == "bf16"
+
+
+@pytest.mark.parametrize(("width", "timed"), [(80, False), (80, True), (100, False), (120, True)])
+def test_the_table_of_all_rungs_fits_the_terminal(width, timed):
+    """Every cell at its widest: nothing is cut, on a plain terminal and on wide ones."""
+    import io
+
+    from rich.console import Console
+
+    from rungemm.cli.ladder_view import table
+    from rungemm.ladder.record import Bounds, Counts, Resources, Speed
+
+    records = []
+    for kernel in LADDER:
+        record = Record(kernel.name, 1, kernel.family, "", "", None, correct=True, dtype="fp32", precision="tf32x3")
+        record.resources = Resources("h200", 255, 8, 229_376, 1024, 2, 64, 64, 1.0, "threads", 1, 1, 1, 1.0)
+        record.counts = Counts("the whole problem", 1, *[1] * 7, 8192.4, 8192.4, 98765.4, 1234.5, 1234.5)
+        record.bounds = Bounds(1365.3, 206.1, "compute", 989.4, 1365.3, 989.4, 989.4)
+        record.speed = Speed(1234.5, 1234.5, 1.234, 1.2, 1.3, 0.987, 20) if timed else None
+        records.append(record)
+    console = Console(width=width, file=io.StringIO())
+    console.print(table(records, console))
+    text = console.file.getvalue()
+    assert "…" not in text and max(len(line) for line in text.splitlines()) <= width
+    assert text.count("\n") == len(records) + 2

@@ -14,8 +14,23 @@ from ..ladder.record import Record
 
 __all__ = ["labelled", "listing", "many", "number", "paragraph", "size", "table"]
 
-WIDE = 100
-"""Columns of the terminal from which the table shows everything."""
+COLUMNS = {
+    "ok": "", "math": "", "regs": "regs", "shared": "shared\nKiB", "occupancy": "occu-\npancy", "loads": "loads\nper C",
+    "bytes": "bytes\nper C", "waves": "waves\nper C", "conflicts": "conf.\nper C", "intensity": "FLOP/B\nasked",
+    "uncached": "roof\nno cache", "shared_roof": "roof\nshared", "tflops": "TFLOPS", "ratio": "of\ncuBLAS",
+    "peak": "of\npeak",
+}  # fmt: skip
+"""The closing table's columns after the rung's name, as they stand from left to right, with their titles."""
+
+PRIORITY = (
+    "ok", "tflops", "ratio", "regs", "occupancy", "loads", "conflicts", "math", "waves", "bytes", "shared", "peak",
+    "intensity", "uncached", "shared_roof",
+)  # fmt: skip
+"""The same, the most wanted first."""
+
+TIMED = frozenset({"tflops", "ratio", "peak"})
+GAP = 2
+"""Columns of space between two columns."""
 
 INDENT = 11
 """Columns of a paragraph's labels and the space behind them."""
@@ -149,27 +164,24 @@ def _speed(record: Record) -> list[tuple[str, str]]:
 
 
 def table(records: Sequence[Record], console: Console) -> Table:
-    """All rungs side by side; a terminal narrower than 100 columns gets the columns that matter most."""
-    wide = console.width >= WIDE
+    """All rungs side by side, in as many of COLUMNS as the terminal has room for, the most wanted first."""
+    rows = [_cells(record) for record in records]
     timed = any(record.speed for record in records)
-    columns: list[tuple[str, str]] = [("", "ok"), ("", "math"), ("regs", "regs"), ("shared\nKiB", "shared")]
-    columns += [("occu-\npancy", "occupancy"), ("loads\nper C", "loads")]
-    if wide or not timed:
-        columns.append(("bytes\nper C", "bytes"))
-    columns += [("waves\nper C", "waves"), ("confl.\nper C", "conflicts")]
-    if wide:
-        columns += [("FLOP/B\nasked", "intensity"), ("roof\nno cache", "uncached"), ("roof\nshared", "shared_roof")]
-    if timed:
-        columns += [("TFLOPS", "tflops"), ("of\ncuBLAS", "ratio")]
-        if wide:
-            columns.append(("of\npeak", "peak"))
-    result = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    room = console.width - max((len(record.name) for record in records), default=4)
+    chosen: set[str] = set()
+    for key in PRIORITY:
+        title = COLUMNS[key]
+        width = max([len(line) for line in title.splitlines()] + [len(str(row[key])) for row in rows], default=0)
+        if (timed or key not in TIMED) and room >= width + GAP:
+            room -= width + GAP
+            chosen.add(key)
+    shown = [key for key in COLUMNS if key in chosen]
+    result = Table(box=None, pad_edge=False, padding=(0, GAP // 2), header_style="bold")
     result.add_column("rung", no_wrap=True)
-    for title, _ in columns:
-        result.add_column(title, justify="right", no_wrap=True)
-    for record in records:
-        cells = _cells(record)
-        result.add_row(record.name, *(cells[key] for _, key in columns))
+    for key in shown:
+        result.add_column(COLUMNS[key], justify="right", no_wrap=True)
+    for record, row in zip(records, rows, strict=True):
+        result.add_row(record.name, *(row[key] for key in shown))
     return result
 
 
