@@ -17,6 +17,8 @@ from rungemm.sim import simulate
 HALF = {"tile_n": 64, "tile_m": 64, "tile_k": 64, "buffers": 1, "num_warps": 4, "stages": 2}
 CASES = [
     ("together", HopperConfig(**HALF, splits=3), {"dtype": BF16, "layout": "NT"}, (70, 100, 304)),
+    ("odd", HopperConfig(**HALF, splits=2), {"dtype": BF16, "layout": "NT"}, (67, 101, 128)),
+    ("odd swapped", HopperConfig(**HALF, splits=2, swap=True), {"dtype": BF16, "layout": "NT"}, (67, 101, 128)),
     ("swapped", HopperConfig(**HALF, splits=4, swap=True), {"dtype": BF16, "layout": "NN"}, (72, 136, 264)),
     ("turns", HopperConfig(**HALF, splits=3, schedule="turns", programs=4),
      {"dtype": BF16, "layout": "NT"}, (128, 136, 320)),

@@ -177,7 +177,7 @@ class ChampionHopper(Kernel[HopperConfig]):
         dtype = problem.a.dtype
         m, n = setup.problem.m, setup.problem.n
         rows = cdiv(m, config.tile_m) * config.tile_m, cdiv(n, config.tile_n) * config.tile_n
-        inside = (m / rows[0] * config.tile_m + n / rows[1] * config.tile_n) / (config.tile_m + config.tile_n)
+        inside = m / max(rows[0], 1) * config.tile_m + n / max(rows[1], 1) * config.tile_n
         peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
         return seconds(
             Work(
@@ -186,7 +186,7 @@ class ChampionHopper(Kernel[HopperConfig]):
                 self.resident(problem, config, gpu), gpu.sms, dtype.bytes, problem.d.dtype.bytes,
                 peak / gpu.sms / (1e6 * TENSOR_MHZ), problem.minimum_bytes, 1e9 * gpu.dram_gbs,
                 copy_seconds(setup.copies, gpu), config.stream, config.schedule == "turns", setup.a_in_registers,
-                config.promote, config.splits, inside, 4 * m * n,
+                config.promote, config.splits, inside / (config.tile_m + config.tile_n), 4 * m * n,
             )
         )  # fmt: skip
 

@@ -131,11 +131,13 @@ def multiply_pieces(
                     NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR,
                 )  # fmt: skip
         elif SPLITS > 1:
-            # D's strides are the partial sums' here: one of them is 1, the other times its extent is a split's size.
+            # D's strides are the partial sums' here: one is 1, the other a row's pitch; that times its extent is a
+            # split's size. What pads a row is written too, as the zeros that it is: the second launch reads whole rows.
             part = partials + split_of(index, tiles).to(gl.int64) * max(M * d_row, N * d_col)
             store_slices(
-                acc, part, part, row, tile_n * TILE_N, d_row, d_col, d_row, d_col, M, N, alpha, beta, NUM_WARPS, False
-            )
+                acc, part, part, row, tile_n * TILE_N, d_row, d_col, d_row, d_col, max(M, d_col), max(N, d_row),
+                alpha, beta, NUM_WARPS, False,
+            )  # fmt: skip
         else:
             store_through_shared(
                 acc, staging, OWNER, c, d, row, tile_n * TILE_N, c_row, c_col, d_row, d_col, M, N, alpha, beta,
