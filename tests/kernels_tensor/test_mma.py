@@ -107,6 +107,7 @@ def test_rings_longer_and_shorter_than_k(kernel, stages, k, rng):
         (MULTISTAGE, {"accumulate": "fp16", "stages": 4}, FP16),
         (MULTISTAGE, {"tile_n": 128, "num_warps": 8, "warps_m": 1}, FP16),
         (SPECIALISED, {"producers": 4, "stages": 4}, BF16),
+        (SPECIALISED, {"tile_k": 64, "stages": 2}, BF16),
         (SPECIALISED, {"producer_registers": 80}, BF16),
         (SPECIALISED, {"accumulate": "fp16", "tile_n": 128, "producers": 2}, FP16),
     ],

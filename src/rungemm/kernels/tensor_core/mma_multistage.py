@@ -1,8 +1,8 @@
 """Tensor-core rung 2, mma.sync: two-byte operands, fragments read one product ahead.
 
 On the rung below a warp reads its fragments and then multiplies them: the tensor cores wait for shared memory. Here
-each K step is multiplied in two halves, and while one half is multiplied the other's fragments are on their way into a
-second set of registers, across the boundary of a step too. Operands of two bytes are read by ldmatrix, four 8x8
+each K step is multiplied in parts of 16, and while one part is multiplied the next one's fragments are on their way
+into a second set of registers, across the boundary of a step too. Operands of two bytes are read by ldmatrix, four 8x8
 matrices an instruction; the groups of a row are permuted (XOR) so that no two of its reads meet in a bank. D leaves
 through the shared memory that the ring no longer needs, in whole lines.
 """
@@ -17,7 +17,7 @@ from ...compat import async_copy_commit, async_copy_wait, barrier, constexpr, gl
 from ...dtypes import FP16
 from ...problem import Matrix, Problem
 from ..common import tile_of_program
-from .pieces import copy_step, part_fragment, store_rows
+from .pieces import copy_step, multiply_ahead, part_fragment, store_rows
 from .rung import MmaConfig, MmaRung
 
 
@@ -46,15 +46,15 @@ def mma_multistage_kernel(
     async_copy_wait(STAGES - 1)
     barrier()
     acc = gl.zeros([TILE_M, TILE_N], ACC_TYPE, LAYOUT)
-    left = part_fragment(a_ring.index(0), 0, 2, LAYOUT, 0, K_WIDTH)
-    right = part_fragment(b_ring.index(0), 0, 2, LAYOUT, 1, K_WIDTH)
+    left = part_fragment(a_ring.index(0), 0, LAYOUT, 0, K_WIDTH)
+    right = part_fragment(b_ring.index(0), 0, LAYOUT, 1, K_WIDTH)
     for step in range(steps - 1):
-        # The change: the second half's fragments are asked for before the first half is multiplied ...
+        # The change: each part's fragments are asked for before the part ahead of it is multiplied ...
         slot = step % STAGES
-        left_half = part_fragment(a_ring.index(slot), 1, 2, LAYOUT, 0, K_WIDTH)
-        right_half = part_fragment(b_ring.index(slot), 1, 2, LAYOUT, 1, K_WIDTH)
-        acc = mma_v2(left, right, acc)
-        # ... and the next step's before the second. Its copies are there, and nobody reads this step's stage again.
+        acc, last_left, last_right = multiply_ahead(
+            acc, left, right, a_ring.index(slot), b_ring.index(slot), 0, LAYOUT, K_WIDTH
+        )
+        # ... and the next step's before the last. Its copies are there, and nobody reads this step's stage again.
         async_copy_wait(STAGES - 2)
         barrier()
         ahead = step + STAGES
@@ -64,14 +64,14 @@ def mma_multistage_kernel(
                 a_rows, a_cols, b_rows, b_cols, TILE_M, TILE_N, TILE_K, MASKS, A_COPY, B_COPY,
             )  # fmt: skip
         async_copy_commit()
-        left = part_fragment(a_ring.index((step + 1) % STAGES), 0, 2, LAYOUT, 0, K_WIDTH)
-        right = part_fragment(b_ring.index((step + 1) % STAGES), 0, 2, LAYOUT, 1, K_WIDTH)
-        acc = mma_v2(left_half, right_half, acc)
-    last = (steps - 1) % STAGES
-    acc = mma_v2(left, right, acc)
-    left = part_fragment(a_ring.index(last), 1, 2, LAYOUT, 0, K_WIDTH)
-    right = part_fragment(b_ring.index(last), 1, 2, LAYOUT, 1, K_WIDTH)
-    acc = mma_v2(left, right, acc)
+        left = part_fragment(a_ring.index((step + 1) % STAGES), 0, LAYOUT, 0, K_WIDTH)
+        right = part_fragment(b_ring.index((step + 1) % STAGES), 0, LAYOUT, 1, K_WIDTH)
+        acc = mma_v2(last_left, last_right, acc)
+    final = (steps - 1) % STAGES
+    acc, last_left, last_right = multiply_ahead(
+        acc, left, right, a_ring.index(final), b_ring.index(final), 0, LAYOUT, K_WIDTH
+    )
+    acc = mma_v2(last_left, last_right, acc)
     async_copy_wait(0)
     store_rows(
         acc, row, col, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, LAYOUT, OUT, PARTS, READ_C, MASK_M, MASK_N
@@ -90,7 +90,7 @@ class MmaMultistage(MmaRung):
         base = MmaConfig(tile_m=128, tile_n=256, tile_k=32, num_warps=8, warps_m=2, stages=3, group=8)
         yield replace(base, stages=4)
         yield base
-        yield replace(base, stages=6)
+        yield replace(base, stages=4, tile_k=64)
         yield replace(base, tile_m=256, tile_n=128, warps_m=4, stages=4)
         yield replace(base, tile_n=128, stages=4)
         yield replace(base, tile_n=128, num_warps=4, stages=3)

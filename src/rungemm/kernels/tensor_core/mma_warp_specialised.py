@@ -20,7 +20,7 @@ from ...hardware import Gpu
 from ...problem import Matrix, Problem
 from ..common import tile_of_program
 from ..hopper.pieces import advance
-from .pieces import copy_step, part_fragment, store_rows
+from .pieces import copy_step, multiply_ahead, part_fragment, store_rows
 from .rung import MmaConfig, MmaRung
 
 
@@ -57,22 +57,22 @@ def consume(
     slot = 0
     phase = 0
     mbarrier.wait(full.index(0), 0)
-    left = part_fragment(a_ring.index(0), 0, 2, LAYOUT, 0, K_WIDTH)
-    right = part_fragment(b_ring.index(0), 0, 2, LAYOUT, 1, K_WIDTH)
+    left = part_fragment(a_ring.index(0), 0, LAYOUT, 0, K_WIDTH)
+    right = part_fragment(b_ring.index(0), 0, LAYOUT, 1, K_WIDTH)
     for _ in range(gl.cdiv(K, TILE_K) - 1):
-        left_half = part_fragment(a_ring.index(slot), 1, 2, LAYOUT, 0, K_WIDTH)
-        right_half = part_fragment(b_ring.index(slot), 1, 2, LAYOUT, 1, K_WIDTH)
-        acc = mma_v2(left, right, acc)
+        acc, last_left, last_right = multiply_ahead(
+            acc, left, right, a_ring.index(slot), b_ring.index(slot), 0, LAYOUT, K_WIDTH
+        )
         mbarrier.arrive(empty.index(slot), count=1)
         slot, phase = advance(slot, phase, STAGES)
         mbarrier.wait(full.index(slot), phase)
-        left = part_fragment(a_ring.index(slot), 0, 2, LAYOUT, 0, K_WIDTH)
-        right = part_fragment(b_ring.index(slot), 0, 2, LAYOUT, 1, K_WIDTH)
-        acc = mma_v2(left_half, right_half, acc)
-    acc = mma_v2(left, right, acc)
-    left = part_fragment(a_ring.index(slot), 1, 2, LAYOUT, 0, K_WIDTH)
-    right = part_fragment(b_ring.index(slot), 1, 2, LAYOUT, 1, K_WIDTH)
-    return (mma_v2(left, right, acc),)
+        left = part_fragment(a_ring.index(slot), 0, LAYOUT, 0, K_WIDTH)
+        right = part_fragment(b_ring.index(slot), 0, LAYOUT, 1, K_WIDTH)
+        acc = mma_v2(last_left, last_right, acc)
+    acc, last_left, last_right = multiply_ahead(
+        acc, left, right, a_ring.index(slot), b_ring.index(slot), 0, LAYOUT, K_WIDTH
+    )
+    return (mma_v2(last_left, last_right, acc),)
 
 
 @jit
@@ -180,12 +180,14 @@ class MmaWarpSpecialised(MmaRung):
         base = SpecialisedConfig(tile_m=128, tile_n=256, tile_k=32, num_warps=8, warps_m=2, stages=4, group=8)
         shared_out = replace(base, producer_registers=80)
         yield replace(shared_out, stages=6)
+        yield replace(shared_out, stages=4, tile_k=64)
         yield replace(shared_out, stages=3)
         yield replace(shared_out, stages=6, producers=4, producer_registers=40)
         yield replace(base, tile_n=128)
         if problem.a.dtype == FP16:
             halved = replace(base, accumulate="fp16")
             yield halved
+            yield replace(halved, tile_k=64)
             # As in the original: three slots, four consumers of 64 x 128.
             yield replace(halved, stages=3, num_warps=4)
             yield replace(halved, stages=8)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ...compat import async_copy_load, constexpr, gl, jit
+from ...compat import async_copy_load, constexpr, gl, jit, mma_v2
 from ..common import store_tile
 from ..hopper.pieces import split_columns
 
-__all__ = ["copy_step", "copy_tile", "fragment", "part_fragment", "round_to_tf32", "store_rows"]
+__all__ = ["copy_step", "copy_tile", "fragment", "multiply_ahead", "part_fragment", "round_to_tf32", "store_rows"]
 
 
 @jit
 def round_to_tf32(x):
-    """To the nearest number with a 10-bit mantissa, ties to even; NaN and infinities stay. Tensor cores cut off."""
-    bits = x.to(gl.int32, bitcast=True)
-    rounded = (bits + 0xFFF + ((bits >> 13) & 1)) & -8192
+    """To the nearest number with a 10-bit mantissa, ties away from zero, as PTX's cvt.rna.tf32.f32 does; NaN and
+    infinities stay. Tensor cores would cut off."""
+    rounded = (x.to(gl.int32, bitcast=True) + 0x1000) & -8192
     return gl.where(gl.abs(x) < float("inf"), rounded.to(gl.float32, bitcast=True), x)
 
 
@@ -58,11 +58,27 @@ def fragment(tile, LAYOUT: constexpr, OPERAND: constexpr, K_WIDTH: constexpr):
 
 
 @jit
-def part_fragment(tile, PART: constexpr, PARTS: constexpr, LAYOUT: constexpr, OPERAND: constexpr, K_WIDTH: constexpr):
-    """As :func:`fragment`, of one of PARTS equal pieces along K."""
-    AXIS: constexpr = 1 - OPERAND
-    DEPTH: constexpr = tile.shape[AXIS] // PARTS
-    return fragment(tile.slice(PART * DEPTH, DEPTH, AXIS), LAYOUT, OPERAND, K_WIDTH)
+def part_fragment(tile, PART: constexpr, LAYOUT: constexpr, OPERAND: constexpr, K_WIDTH: constexpr):
+    """As :func:`fragment`, of 16 along K, from ``16 * PART`` on."""
+    return fragment(tile.slice(16 * PART, 16, 1 - OPERAND), LAYOUT, OPERAND, K_WIDTH)
+
+
+@jit
+def multiply_ahead(
+    acc, left, right, a_tile, b_tile, PART: constexpr, LAYOUT: constexpr, K_WIDTH: constexpr
+):  # fmt: skip
+    """``acc`` with the products of all parts from PART on but the last, of which the fragments come back as well.
+
+    ``left`` and ``right`` are PART's. Each part's fragments are asked for before the part ahead of it is multiplied.
+    """
+    if a_tile.shape[1] > 16 * (PART + 1):
+        next_left = part_fragment(a_tile, PART + 1, LAYOUT, 0, K_WIDTH)
+        next_right = part_fragment(b_tile, PART + 1, LAYOUT, 1, K_WIDTH)
+        acc = mma_v2(left, right, acc)
+        result = multiply_ahead(acc, next_left, next_right, a_tile, b_tile, PART + 1, LAYOUT, K_WIDTH)
+    else:
+        result = (acc, left, right)
+    return result
 
 
 @jit

@@ -51,7 +51,7 @@ class MmaRung(Kernel[MmaConfig]):
         function: the ``@gluon.jit`` function.
         least_stages: fewer do not work.
         specialised: further warps copy; Triton rounds them up to four.
-        steps: fragments are read by so many pieces of a K step, and with two, one piece ahead.
+        steps: sets of fragments in registers; with two, a K step has two parts at least, and one is read ahead.
     """
 
     function: ClassVar[Any]
@@ -121,11 +121,9 @@ class MmaRung(Kernel[MmaConfig]):
         rows = config.tile_m // config.warps_m
         cols = config.tile_n * config.warps_m // config.num_warps
         accumulators = rows * cols // 32 // (2 if config.accumulate == "fp16" else 1)
-        # Of one mma.sync 16 x 8: 4 registers of A, 2 of B. Read ahead, two sets of half a step each.
+        # Of one mma.sync 16 x 8: 4 registers of A, 2 of B. Read ahead, there are two sets.
         fragments = rows // SHAPE[0] * 4 + cols // SHAPE[1] * 2
-        if self.steps == 2:
-            fragments *= config.tile_k * problem.a.dtype.bytes // 32
-        return accumulators + fragments + 16
+        return accumulators + self.steps * fragments + 16
 
     def most_registers(self, config: MmaConfig) -> int:
         """Registers that a multiplying thread can have: a block's 65536 in eights, and 255 at most."""
