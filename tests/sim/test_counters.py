@@ -80,7 +80,13 @@ def test_instructions_of_every_line_are_those_of_the_machine_code(name: str, cha
     in_loop = {key: (many[key] - few[key]) / (long - short) for key in many}
     outside = {key: few[key] - short * in_loop[key] for key in many}
     machine = instructions_by_line(plan_of(name, m, n, short * step, **changes))
-    static = {(line, opcode): n for line, names in machine.items() for opcode, n in names.items()}
+    # To the simulator compat's pinned_fma is one operation, of the line that calls it.
+    caller = next(line for line, opcode in many if opcode == "FFMA")
+    static = {
+        (caller if line[0] == "compat.py" else line, opcode): n
+        for line, names in machine.items()
+        for opcode, n in names.items()
+    }
     fma = next(key for key in static if key[1] == "FFMA")
     unrolled = static[fma] / in_loop[fma]
     assert unrolled == int(unrolled)
