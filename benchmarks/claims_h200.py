@@ -84,10 +84,12 @@ def fp32_settings() -> tuple[Setting, ...]:
     found += [Setting(f"column_reads pad={pad}", column, replace(column.default, pad=pad)) for pad in (0, 1)]
     # The double buffer's multiply-adds are pinned and its tiles walked in groups, so what it is compared with is too.
     found += [
-        Setting(f"padded_both together=4 pad={pad} pinned", both, replace(both.default, pad=pad, pinned=True, group_m=8))
+        Setting(
+            f"padded_both together=4 pad={pad} pinned", both, replace(both.default, pad=pad, pinned=True, group_m=8)
+        )
         for pad in (0, 4)
     ]
-    found += [of("double_buffer", pad=pad) for pad in (0, 4)]
+    found += [of("double_buffer", pad=pad, pinned=pinned) for pad in (0, 4) for pinned in (False, True)]
     for name in ("thread_tile_2d", "vectorised", "double_buffer", "champion_fp32"):
         found += [of(name, group_m=group) for group in GROUPS]
     return tuple(found)

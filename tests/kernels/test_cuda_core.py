@@ -79,13 +79,30 @@ def test_champion_at_every_kind_of_k(k, rng):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"flush_k": 16}, {"flush_k": 16, "realign": True}, {"realign": True, "splits": 2}, {"flush_k": 32, "splits": 2}, {"across": True}, {"tile_k": 16}],
-)
+    [
+        {"flush_k": 16}, {"flush_k": 32, "splits": 2}, {"flush_k": 16, "realign": True}, {"splits": 2, "realign": True},
+        {"across": True}, {"tile_k": 16},
+    ],
+)  # fmt: skip
 def test_champion_variants_at_an_edge(changes, rng):
     """A last tile that starts earlier must not store its neighbour's elements again."""
     kernel = find_kernel("champion_fp32")
     problem = Problem.dense(70, 66, 90, alpha=0.5, beta=2.0)
     assert run(kernel, replace(SMALL_CHAMPION, **changes), problem, rng)[1] < 1e-6
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(129, 63, 41), (40, 127, 24), (96, 70, 33)])
+def test_operands_laid_out_anew(shape, layout, rng):
+    """Larger and smaller than a tile, a multiple of one after padding, and with one operand that may stay."""
+    kernel = find_kernel("champion_fp32")
+    problem = Problem.dense(*shape, layout=layout, alpha=0.5, beta=2.0)
+    config = replace(SMALL_CHAMPION, realign=True)
+    m, n, k = shape
+    pitches = (k if layout[0] == "N" else m, n if layout[1] == "N" else k)
+    launches = 2 if any(pitch % 4 for pitch in pitches) else 1
+    assert len(kernel.plan(problem, config, DEFAULT_GPU).launches) == launches
+    assert run(kernel, config, problem, rng)[1] < 1e-6
 
 
 def test_flushing_makes_a_long_sum_more_exact(rng):
