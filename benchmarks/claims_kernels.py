@@ -84,7 +84,7 @@ class PaddedBoth(BankConflictFree):
     name = "padded_both"
     function = padded_both_kernel
     config_type = PaddedBothConfig
-    default = PaddedBothConfig(num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, together=4)
+    default = PaddedBothConfig(num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, group_m=8)
 
     def constants(self, config: SimtConfig) -> Iterable[tuple[str, Any]]:
         assert isinstance(config, PaddedBothConfig)

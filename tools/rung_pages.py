@@ -352,14 +352,23 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only say what is stale")
     parser.add_argument("--everything", action="store_true", help="count every rung anew, changed or not")
     options = parser.parse_args()
+    try:
+        return write(options.check, options.everything)
+    except (ValueError, RuntimeError) as error:  # a quote that is gone, a rung that is wrong: one line says which
+        print(f"rung_pages: {error}", file=sys.stderr)
+        return 1
+
+
+def write(check: bool, everything: bool) -> int:
+    """Count what changed and write the pages, or only say what is stale; the exit status."""
     data = rung_data.load()
-    if options.check:
+    if check:
         found = stale(data)
         print("\n".join(found) or "fresh")
         return 1 if found else 0
     IMAGES.mkdir(parents=True, exist_ok=True)
-    counted = rung_data.refresh(data, IMAGES, everything=options.everything)
-    claims_page.refresh(data, everything=options.everything)
+    counted = rung_data.refresh(data, IMAGES, everything=everything)
+    claims_page.refresh(data, everything=everything)
     rung_data.save(data)
     wanted = pages(data, load_summary())
     for path in RUNGS.glob("[0-9][0-9]-*.md"):
