@@ -116,18 +116,18 @@ def _surplus(name: str, totals: Totals, metrics: Metrics) -> int:
 def _shared_reason(side: str, wavefronts: bool, totals: Totals, metrics: Metrics) -> str:
     passes = _surplus(f"shared_{side}_wavefronts", totals, metrics)
     conflicts = _surplus(f"shared_{side}_conflicts", totals, metrics)
-    waited = "waiting for banks that another access or arriving data holds, which no address tells"
+    waited = "no address asks for these: contention for the data banks, which does not repeat (docs/counters.md)"
     if conflicts < 0 or passes < conflicts:
         return "unexplained"
     if passes == conflicts:
-        return f"as many wavefronts as conflicts, so instructions and phases are equal; {waited}"
+        return f"as many wavefronts as conflicts, so phases are equal; {waited}"
     rest = passes - conflicts
     polls = f"{rest:,} passes of no {'LDS' if side == 'load' else 'STS'}, in kernels that wait on mbarriers only"
     if not wavefronts:
         return waited
     if not totals.get("mbarrier_arrivals"):
         return "unexplained"
-    return f"{conflicts:,} {waited}; {polls}" if conflicts else polls
+    return f"of {conflicts:,} {waited}; {polls}" if conflicts else polls
 
 
 def show(rows: Sequence[Mapping[str, Any]]) -> None:
