@@ -130,7 +130,7 @@ def compiled(posed: Posed, code: Any) -> dict[str, Any]:
             file.write(main.cubin)
             file.flush()
             loop = loop_stats(Path(file.name))
-        found["loop"] = {name: loop[name] for name in ("ffma", "instructions", "issue_share", "port_cost")}
+        found["loop"] = {name: loop[name] for name in ("ffma", "instructions", "issue_share", "port_cost", "bound")}
     return found
 
 

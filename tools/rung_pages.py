@@ -99,14 +99,13 @@ def figures(entry: Record) -> dict[str, float | str | None]:
     if loop and loop["ffma"] >= 64:
         rows["FFMAs' share of the main loop's instructions"] = f"{100 * loop['issue_share']:.0f}%"
         rows["register-port clocks an FFMA"] = loop["port_cost"]
-        rows["TFLOPS that ports and issue slots allow"] = port_bound(loop)
+        rows["TFLOPS that register ports and issue slots allow"] = port_bound(loop)
     return rows
 
 
 def port_bound(loop: Record) -> float:
-    """TFLOPS if the FFMAs wait for nothing but register ports, and every other instruction takes one issue slot."""
-    clocks = loop["port_cost"] + (1 - loop["issue_share"]) / loop["issue_share"]
-    return round(float(rung_data.CARD.peaks["fp32"]) / clocks, 1)
+    """TFLOPS if the main loop waits for nothing but register ports and issue slots: sass_stats's window model."""
+    return round(float(rung_data.CARD.peaks["fp32"]) * loop["bound"], 1)
 
 
 def _ratio(a: float, b: float) -> float | None:
