@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("--shape", default="4096x4096x4096")
     parser.add_argument("--layout", default="NN")
     parser.add_argument("--dtypes", default="fp32,fp16", help="fp32 is tf32; bf16 too")
-    parser.add_argument("--per-rung", type=int, default=9)
+    parser.add_argument("--per-rung", type=int, default=10)
     parser.add_argument("--rungs", default="tf32_mma,mma_multistage,mma_warp_specialised")
     parser.add_argument("--budget", type=float, default=3.0, help="seconds of timing a dtype")
     options = parser.parse_args()

@@ -173,10 +173,11 @@ def test_fp32_without_tf32_is_refused():
 
 def test_default_configs_compile_without_spills():
     jobs, names = [], []
-    for kernel, arch in ((TF32, 89), (MULTISTAGE, 86), (SPECIALISED, 80), (SPECIALISED, 90)):
-        problem = problem_for(kernel, 4096, 4096, 4096, layout="NN")
+    cases = ((TF32, 89, "NN"), (MULTISTAGE, 86, "NN"), (SPECIALISED, 80, "NN"), (SPECIALISED, 90, "NN"))
+    for kernel, arch, layout in (*cases, (SPECIALISED, 90, "NT")):
+        problem = problem_for(kernel, 4096, 4096, 4096, layout=layout)
         jobs.append((kernel.plan(problem, kernel.default_config(problem, CARDS[arch]), CARDS[arch]), arch))
-        names.append(f"{kernel.name} sm_{arch}")
+        names.append(f"{kernel.name} sm_{arch} {layout}")
     for name, made in zip(names, compile_many(jobs, workers=2), strict=True):
         assert isinstance(made, tuple), f"{name}: {made}"
         code = made[-1]
