@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..compat import gl
+from ..layouts.distributed import warps_of
+from ..layouts.maps import register_map
 from . import alignment as align
 from . import numeric
 from .context import MACHINE
@@ -120,7 +122,8 @@ def reshape(tile: Tile, shape: tuple[int, ...]) -> Tile:
 def reduce_named(name: str, tile: Tile, axis: int | None, keep_dims: bool = False) -> Any:
     """Sum, maximum or minimum along a dimension; the result's layout is the slice of the tile's.
 
-    A sum of floats is taken in float64 and rounded once: the order on the card (lanes, then warps) is not modelled.
+    A sum of fp32 along a dimension of a tile with a layout is added in the card's order (:func:`_sum_in_order`); any
+    other sum of floats is taken in float64 and rounded once.
     """
     data, element = tile.data, tile.element
     if element.bits < 32:
@@ -131,11 +134,44 @@ def reduce_named(name: str, tile: Tile, axis: int | None, keep_dims: bool = Fals
         # A NaN loses against a number, as in the hardware's min and max.
         function = {"max": np.fmax.reduce, "min": np.fmin.reduce}[name]
     wide = np.float64 if name == "sum" and element.kind == FLOAT else data.dtype
-    if name == "sum":
+    ordered = name == "sum" and data.dtype == np.float32 and not isinstance(tile.layout, gl.AutoLayout)
+    if axis is not None and ordered:
+        out = _sum_in_order(data, axis % data.ndim, tile.layout)
+    elif name == "sum":
         out = function(data, axis=axis, dtype=wide).astype(element.numpy)
     else:
         out = function(data if axis is not None else data.ravel(), axis=axis if axis is not None else 0)
     return wrap_reduced(np.asarray(out), tile, axis, element, keep_dims)
+
+
+def _sum_in_order(data: np.ndarray, axis: int, layout: Any) -> np.ndarray:
+    """An fp32 sum in the card's order: each thread its own registers one after the other, then lanes, then warps.
+
+    Lanes and warps add in halves, as Triton lowers it: position i and i + n/2, then n/4, down to neighbours.
+    """
+    index = register_map(layout, data.shape, warps_of(layout)).index
+    at = np.unravel_index(index, data.shape)[axis]  # by warp, lane and register
+    # The index bits of warps, lanes and registers that move along the dimension.
+    moving = [
+        [1 << b for b in range((n - 1).bit_length()) if np.take(at, 1 << b, d).flat[0] != at.flat[0]]
+        for d, n in enumerate(index.shape)
+    ]
+    mask = sum(moving[2])
+    own = [r for r in range(index.shape[2]) if not r & mask]
+    values = data.reshape(-1)[index]
+    total = values[:, :, own]
+    for step in range(1, index.shape[2]):
+        if step & mask == step:
+            total = total + values[:, :, [r | step for r in own]]
+    for dimension in (1, 0):
+        for bit in reversed(moving[dimension]):
+            total = total + np.take(total, np.arange(total.shape[dimension]) ^ bit, dimension)
+    if data.ndim == 1:
+        return total.flat[0]
+    places = np.unravel_index(index[:, :, own], data.shape)
+    out = np.empty(data.shape[:axis] + data.shape[axis + 1 :], np.float32)
+    out[tuple(place for d, place in enumerate(places) if d != axis)] = total
+    return out
 
 
 def wrap_reduced(out: np.ndarray, tile: Tile, axis: int | None, element: ElementType, keep_dims: bool) -> Any:

@@ -107,11 +107,11 @@ class DoubleBuffer(BufferedKernel):
     below = "bank_conflict_free"
     function = double_buffer_kernel
     default = BufferedConfig(
-        num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, group_m=8, pad=4, pinned=True
+        num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, group_m=1, pad=4, pinned=True
     )
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
         yield self.default
         yield replace(self.default, pad=0)
         yield replace(self.default, pinned=False)
-        yield replace(self.default, group_m=1)
+        yield replace(self.default, group_m=8)

