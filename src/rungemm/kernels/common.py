@@ -6,6 +6,7 @@ These carry no idea of their own; a rung's file is about what lies between them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from ..compat import constexpr, gl, jit
@@ -92,7 +93,7 @@ def gemm_arguments(problem: Problem) -> Iterable[tuple[str, Argument]]:
         yield from strides_of(name, matrix)
     yield "M", Scalar.index(problem.m)
     yield "N", Scalar.index(problem.n)
-    yield "K", Scalar.index(problem.effective_k)
+    yield "K", replace(Scalar.index(problem.effective_k), loose=True)
     yield "alpha", Scalar.real(problem.effective_alpha)
     yield "beta", Scalar.real(problem.beta)
 

@@ -41,10 +41,15 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number passed at launch. As Triton's own launcher does, a 1 is compiled in, and so is divisibility by 16."""
+    """A number passed at launch. As Triton's own launcher does, a 1 is compiled in, and so is divisibility by 16.
+
+    ``loose`` numbers keep their 1 for the launch: a K of 1 compiled in folds the loop along K away, on which passes of
+    Triton 3.6 abort (the mma.sync rungs at K = 1).
+    """
 
     value: int | float
     kind: Literal["i32", "i64", "fp32"]
+    loose: bool = False
 
     @staticmethod
     def index(value: int, wide: bool = False) -> Scalar:
@@ -61,7 +66,7 @@ class Scalar:
 
     @property
     def is_one(self) -> bool:
-        return self.kind != "fp32" and self.value == 1
+        return self.kind != "fp32" and self.value == 1 and not self.loose
 
     @property
     def divisible(self) -> bool:
