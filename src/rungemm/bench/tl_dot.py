@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import triton
-import triton.language as tl
-
+from ..compat import constexpr, triton
 from ..inputs import InputError
 from ..problem import Problem
 from .contenders import Call, Contender, Operands
 
 __all__ = ["TlDot"]
+
+tl = triton.language
 
 CONFIGS: tuple[tuple[int, int, int, int, int], ...] = (
     # tile M, tile N, tile K, warps, stages
@@ -35,7 +35,7 @@ CONFIGS: tuple[tuple[int, int, int, int, int], ...] = (
 @triton.jit
 def tl_dot_kernel(  # type: ignore[no-untyped-def]
     a, b, d, a_row, a_col, b_row, b_col, d_row, d_col, M, N, K, alpha,
-    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP: tl.constexpr, PRECISION: tl.constexpr,
+    TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, PRECISION: constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     tiles_m, tiles_n = tl.cdiv(M, TILE_M), tl.cdiv(N, TILE_N)
