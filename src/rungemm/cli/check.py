@@ -12,15 +12,18 @@ from .common import (
     JsonOption,
     RungsOption,
     SeedOption,
+    bar_columns,
     chosen_card,
     chosen_rungs,
     chosen_seed,
-    err,
     out,
     print_json,
+    progress,
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..check import Checked
 
 __all__ = ["check"]
@@ -44,8 +47,6 @@ def check(
     \b
     Example: rungemm check --quick --rungs vectorised
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from ..check import CASES, QUICK, launch_on_gpu, launch_on_simulator
     from ..check import check as sweep
     from ..ladder import gpu_is_usable
@@ -56,26 +57,25 @@ def check(
     device = here and not simulate and gpu_is_usable() is None
     cases = QUICK if quick else CASES
     number = chosen_seed(seed)
-    console, remarks = out(), err()
+    console = out()
     where = f"on the {card.title} here" if device else f"in the simulator, as on an {card.title}"
     if not as_json:
         console.print(
             f"[bold]{many(len(kernels), 'rung')} x {len(cases)} cases[/bold] {where}; seed {number}", soft_wrap=True
         )
     results: list[Checked] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=remarks, transient=True, disable=not remarks.is_terminal) as progress:
-        bar = progress.add_task("checking", total=len(kernels) * len(cases))
+    with progress(console, as_json, *bar_columns()) as display:
+        bar = display.add_task("checking", total=len(kernels) * len(cases))
         launch = launch_on_gpu if device else launch_on_simulator
         seen: tuple[str, str] | None = None
         for result in sweep(kernels, card, cases=cases, launch=launch, seed=number):
             if seen is not None and result.rung != seen[0] and not as_json:
-                _summary([each for each in results if each.rung == seen[0]])
+                _summary([each for each in results if each.rung == seen[0]], console)
             results.append(result)
-            progress.update(bar, advance=(result.rung, result.case) != seen, description=result.rung)
+            display.update(bar, advance=(result.rung, result.case) != seen, description=result.rung)
             seen = (result.rung, result.case)
         if seen is not None and not as_json:
-            _summary([each for each in results if each.rung == seen[0]])
+            _summary([each for each in results if each.rung == seen[0]], console)
     failed = [result for result in results if result.ok is False]
     if as_json:
         print_json([result.to_dict() for result in results])
@@ -90,9 +90,8 @@ def check(
     return 1 if failed else 0
 
 
-def _summary(results: Sequence[Checked]) -> None:
+def _summary(results: Sequence[Checked], console: Console) -> None:
     """One rung's line, and a line for each of its failures."""
-    console = out()
     failed = [result for result in results if result.ok is False]
     declined = [result for result in results if result.ok is None]
     passed = len(results) - len(failed) - len(declined)

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn
 
     from ..hardware import Gpu
     from ..kernels import Kernel
@@ -64,6 +65,24 @@ def err() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
+
+
+def progress(results: Console, as_json: bool, *columns: ProgressColumn | str) -> Progress:
+    """A progress display that vanishes when done: on the terminal that ``results`` go to, else on stderr.
+
+    What is printed meanwhile must go through ``results``: then it scrolls above the display.
+    """
+    from rich.progress import Progress
+
+    console = results if results.is_terminal and not as_json else err()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def bar_columns() -> tuple[ProgressColumn, ...]:
+    """What is being done, how far it is, and for how long."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    return TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
 
 
 def chosen_card(name: str | None) -> tuple[Gpu, bool]:

@@ -16,9 +16,9 @@ from .common import (
     chosen_card,
     chosen_rungs,
     chosen_seed,
-    err,
     out,
     print_json,
+    progress,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def explain(
 def _explain_rung(
     rung: str, shape: tuple[int, int, int], card: Gpu, dtype: str | None, seed: str | None, as_json: bool
 ) -> int:
-    from rich.progress import Progress, SpinnerColumn, TextColumn
+    from rich.progress import SpinnerColumn, TextColumn
 
     from ..inputs import InputError
     from ..ladder import Task
@@ -89,13 +89,12 @@ def _explain_rung(
         raise InputError(f"shape {m}x{n}x{k} has nothing to explain: give extents of 1 or more")
     vet_simulated(kernels, (m, n, k), card)
     task = Task.random(m, n, k, seed=chosen_seed(seed), arithmetic=chosen_arithmetic(dtype))
-    remarks = err()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=remarks, transient=True, disable=not remarks.is_terminal) as progress:
-        bar = progress.add_task("starting", total=None)
-        found = explain_rung(kernels[0], task, card, on_stage=lambda text: progress.update(bar, description=text))
+    console = out()
+    with progress(console, as_json, SpinnerColumn(), TextColumn("{task.description}")) as display:
+        bar = display.add_task("starting", total=None)
+        found = explain_rung(kernels[0], task, card, on_stage=lambda text: display.update(bar, description=text))
     if as_json:
         print_json(found.to_dict())
     else:
-        show(found, card, out())
+        show(found, card, console)
     return 1 if found.record.correct is False else 0

@@ -15,6 +15,7 @@ from .common import (
     JsonOption,
     RungsOption,
     SeedOption,
+    bar_columns,
     chosen_arithmetic,
     chosen_card,
     chosen_rungs,
@@ -23,9 +24,12 @@ from .common import (
     err,
     out,
     print_json,
+    progress,
 )
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from ..hardware import Gpu
     from ..kernels import Kernel
     from ..ladder import Record, Task
@@ -83,7 +87,7 @@ def ladder(
     card, here = chosen_card(gpu)
     if list_:
         return _list(kernels, card, as_json)
-    device = here and not simulate and _usable(as_json)
+    device = here and not simulate and _usable()
     wanted = _Wanted(
         chosen_scalar("alpha", alpha), chosen_scalar("beta", beta), chosen_arithmetic(dtype), chosen_seed(seed), cast
     )
@@ -127,7 +131,7 @@ def _list(kernels: list[Kernel[Any]], card: Gpu, as_json: bool) -> int:
     return 0
 
 
-def _usable(as_json: bool) -> bool:
+def _usable() -> bool:
     """Whether the card here can be launched on; if not, says why on stderr."""
     from ..ladder import gpu_is_usable
 
@@ -202,47 +206,44 @@ def _fits(m: int, n: int, k: int) -> None:
 
 
 def _climb(kernels: list[Kernel[Any]], task: Task, card: Gpu, device: bool, as_json: bool) -> list[Record]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from ..ladder import GpuRunner, SimulatorRunner, climb
     from .ladder_view import paragraph
 
-    console, remarks = out(), err()
+    console = out()
     if not as_json:
         console.print(_title(task, card, device))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     records: list[Record] = []
-    with Progress(*columns, console=remarks, transient=True, disable=not remarks.is_terminal) as progress:
-        bar = progress.add_task("starting", total=len(kernels))
+    with progress(console, as_json, *bar_columns()) as display:
+        bar = display.add_task("starting", total=len(kernels))
         runner = GpuRunner(card) if device else SimulatorRunner()
-        for record in climb(kernels, task, card, runner, on_stage=lambda text: progress.update(bar, description=text)):
+        for record in climb(kernels, task, card, runner, on_stage=lambda text: display.update(bar, description=text)):
             records.append(record)
-            progress.advance(bar)
+            display.advance(bar)
             if not as_json and not device:
                 console.print(paragraph(record, console.width), end="", soft_wrap=True)
         if device:
-            _time(kernels, task, card, records, progress)
+            _time(kernels, task, card, records, display)
             if not as_json:
                 for record in records:
                     console.print(paragraph(record, console.width), end="", soft_wrap=True)
     return records
 
 
-def _time(kernels: list[Kernel[Any]], task: Task, card: Gpu, records: list[Record], progress: Any) -> None:
+def _time(kernels: list[Kernel[Any]], task: Task, card: Gpu, records: list[Record], display: Progress) -> None:
     """Time the rungs that are correct, all in one run with cuBLAS, and put the figures in their records."""
     from ..ladder.timing import time_rungs
 
-    bar = progress.add_task("timing, interleaved with cuBLAS", total=None)
+    bar = display.add_task("timing, interleaved with cuBLAS", total=None)
     speeds, notes = time_rungs(
         [kernel for kernel, record in zip(kernels, records, strict=True) if record.correct],
         task,
         card,
-        on_stage=lambda text: progress.update(bar, description=f"timing: {text}"),
+        on_stage=lambda text: display.update(bar, description=f"timing: {text}"),
     )
     for record in records:
         record.speed = speeds.get(record.name)
     for note in notes:
-        err().print(f"[yellow]{note}[/yellow]", soft_wrap=True)
+        err().print(note, style="yellow", markup=False, soft_wrap=True)
 
 
 def _title(task: Task, card: Gpu, device: bool) -> str:
