@@ -105,6 +105,14 @@ def _reason(name: str, totals: Totals, metrics: Metrics) -> str:
         return f"the sum of those of loads and stores{f' and of cp.async ({rest:+,})' if rest else ''}"
     if name == "shared_copy_wavefronts":
         return "the simulator's is for pieces that arrive one by one; what arrives together is written together"
+    ours, theirs = totals[name], measured_value(COUNTERS[name], metrics, totals)
+    assert theirs is not None
+    if name == "mma_instructions" and not ours:
+        return "HFMA2.MMA, with which ptxas moves constants, counts as one: as many as the SASS has (docs/counters.md)"
+    if name == "shared_store_requests" and theirs < ours:
+        return "ncu leaves STSM out: the matrix probes, whose stores are all STSM, measure 0"
+    if name == "shared_load_requests" and theirs > ours:
+        return "ncu counts the @!PT LDS that ptxas puts before LDGSTS and that never runs, as in the ldgsts probes"
     return "unexplained"
 
 
@@ -117,6 +125,8 @@ def _shared_reason(side: str, wavefronts: bool, totals: Totals, metrics: Metrics
     passes = _surplus(f"shared_{side}_wavefronts", totals, metrics)
     conflicts = _surplus(f"shared_{side}_conflicts", totals, metrics)
     waited = "no address asks for these: contention for the data banks, which does not repeat (docs/counters.md)"
+    if min(passes, conflicts) > 0 and abs(passes - conflicts) < 0.1 * max(passes, conflicts) and passes != conflicts:
+        return f"{passes:,} wavefronts and {conflicts:,} conflicts more, measured in replays of their own; {waited}"
     if conflicts < 0 or passes < conflicts:
         return "unexplained"
     if passes == conflicts:
