@@ -83,7 +83,7 @@ def code_of(kernel: Kernel[Any], file: Path) -> Iterator[tuple[str, str]]:
         if "# The change" in line:
             taken.update(_paragraph(lines, at))
     function = getattr(getattr(kernel, "function", None), "fn", None)
-    if function is not None and Path(function.__code__.co_filename).samefile(file):
+    if function is not None and function.__module__ == type(kernel).__module__:
         source, first_line = inspect.getsourcelines(function)
         for at in range(first_line - 1, first_line - 1 + len(source)):
             if lines[at].strip().startswith(LOOPS):

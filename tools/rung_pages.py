@@ -233,7 +233,8 @@ def page(kernel: Kernel[Any], data: Record, summary: list[Record]) -> str:
     entry = data["rungs"][kernel.name]
     below = find_kernel(kernel.below) if kernel.below else None
     first, rest = documentation(kernel)
-    file = Path(inspect.getsourcefile(type(kernel)) or "")
+    # By the module's name: the package may be an installed copy, and the page links to the checkout's file.
+    file = ROOT / "src" / f"{type(kernel).__module__.replace('.', '/')}.py"
     around = [f"[{LADDER[i].name}]({page_name(LADDER[i])})" for i in (position - 2, position) if 0 <= i < len(LADDER)]
     notes = notes_of(kernel.name)
     lines = [MARK, "", f"# {position}. {kernel.name.replace('_', ' ')}", "", first, "", rest, ""]
