@@ -68,10 +68,10 @@ def on_card(posed: Posed, task: Task) -> tuple[dict[str, np.ndarray], str]:
     import torch
 
     from rungemm.gpu import run_plan
-    from rungemm.ladder.runners import _to_device
+    from rungemm.ladder.runners import to_device
 
     operands = task.operands(posed.problem.a.dtype)
-    tensors = {role: _to_device(x) for role, x in operands.items()}
+    tensors = {role: to_device(x) for role, x in operands.items()}
     run_plan(posed.plan, tensors)
     torch.cuda.synchronize()
     result = tensors["D"].cpu().view({2: torch.int16, 4: torch.int32}[tensors["D"].element_size()]).numpy()

@@ -9,7 +9,7 @@ from ..hardware import Gpu
 from ..verify import tolerance_for, verify
 from .pose import Posed, Task
 
-__all__ = ["GpuRunner", "Outcome", "Runner", "SimulatorRunner", "gpu_is_usable"]
+__all__ = ["GpuRunner", "Outcome", "Runner", "SimulatorRunner", "gpu_is_usable", "to_device"]
 
 
 @dataclass
@@ -82,7 +82,7 @@ class GpuRunner:
         from ..bench.checking import check_outputs
         from ..gpu import run_plan
 
-        operands = {role: _to_device(x) for role, x in task.operands(posed.problem.a.dtype).items()}
+        operands = {role: to_device(x) for role, x in task.operands(posed.problem.a.dtype).items()}
         try:
             run_plan(posed.plan, operands)
             torch.cuda.synchronize()
@@ -94,7 +94,7 @@ class GpuRunner:
         return Outcome(checked.ok, checked.why, checked.error, checked.tolerance)
 
 
-def _to_device(array: Any) -> Any:
+def to_device(array: Any) -> Any:
     """A copy on the card with the array's values, shape and order of strides."""
     import numpy as np
     import torch
