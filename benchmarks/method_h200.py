@@ -7,6 +7,8 @@
    identical one must not: 20 pairs of runs each.
 3. One operand set, cold asked for: must be refused. With --warm it must be labelled.
 4. A contender that writes a NaN, and one that writes nothing, must FAIL.
+
+The file belongs beside raw/, as results/<card>/method.json: its contenders are no kernels.
 """
 
 from __future__ import annotations
@@ -62,19 +64,14 @@ class WritesNothing(Contender):
         return lambda: torch.cuda._sleep(100_000)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--size", type=int, default=2048)
-    parser.add_argument("--dtype", default="fp32")
-    parser.add_argument("--trials", type=int, default=20)
-    options = parser.parse_args()
+def check_method(size: int = 2048, dtype: str = "fp32", trials: int = 20) -> tuple[dict[str, Any], bool]:
+    """The raw document with the verdicts under "method", and whether all of them are as they must be."""
     import torch
 
     started = time.monotonic()
     gpu = detect_gpu() or DEFAULT_GPU
-    problem = Problem.dense(options.size, options.size, options.size, dtype=dtype_named(options.dtype))
-    settings = Settings(rule=StopRule(20, 40, 5.0), host_time=False, warm_up_s=0.3, graphs=False)
+    problem = Problem.dense(size, size, size, dtype=dtype_named(dtype))
+    settings = Settings(rule=StopRule(20, 40, 5.0), host_time=False, warm_up_s=0.2, sample_s=0.005, graphs=False)
     environment = describe_environment(gpu.name)
     first = measure(problem, [TorchMatmul()], gpu, settings=settings)
     product_s = spread_of(first.lanes["cublas"].seconds).median
@@ -90,7 +87,7 @@ def main() -> int:
 
     contenders = [TorchMatmul(), TorchMatmul(name="mine"), Altered("slower", lambda _: torch.cuda._sleep(cycles))]
     runs = [measurement_record(measure(problem, contenders, gpu, settings=settings), "method")
-            for _ in range(options.trials + 1)]  # fmt: skip
+            for _ in range(trials + 1)]  # fmt: skip
     verdicts: dict[str, list[str]] = {"identical": [], "slower": []}
     changes: dict[str, list[float]] = {"identical": [], "slower": []}
     for before, after in itertools.pairwise(runs):
@@ -120,26 +117,37 @@ def main() -> int:
         "problem": str(problem),
         "self_ratios": self_ratios,
         "identical": {"not_flagged": sum(v not in ("slower", "faster") for v in verdicts["identical"]),
-                      "of": options.trials, "verdicts": verdicts["identical"], "changes": changes["identical"]},
-        "ten_percent_slower": {"flagged": verdicts["slower"].count("slower"), "of": options.trials,
+                      "of": trials, "verdicts": verdicts["identical"], "changes": changes["identical"]},
+        "ten_percent_slower": {"flagged": verdicts["slower"].count("slower"), "of": trials,
                                "verdicts": verdicts["slower"], "changes": changes["slower"]},
         "warm_refused": refused,
         "warm_labelled_cold": warm.cold["cold"],
         "failures": {name: lane.failure for name, lane in wrong.lanes.items()},
         "seconds": round(time.monotonic() - started, 1),
     }  # fmt: skip
-    write_json(options.out, raw_document(environment, settings, runs) | {"method": report})
-    for key, value in report.items():
-        print(f"{key}: {value}")
     good = (
-        report["identical"]["not_flagged"] == options.trials  # type: ignore[index]
-        and report["ten_percent_slower"]["flagged"] == options.trials  # type: ignore[index]
+        report["identical"]["not_flagged"] == trials  # type: ignore[index]
+        and report["ten_percent_slower"]["flagged"] == trials  # type: ignore[index]
         and all(abs(ratio - 1) < 0.01 for ratio in self_ratios)
         and refused != ""
         and warm.cold["cold"] is False
         and wrong.lanes["cublas"].failure is None
         and all(wrong.lanes[name].failure for name in ("writes a NaN", "writes nothing"))
     )
+    return raw_document(environment, settings, runs) | {"method": report | {"holds": good}}, good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--size", type=int, default=2048)
+    parser.add_argument("--dtype", default="fp32")
+    parser.add_argument("--trials", type=int, default=20)
+    options = parser.parse_args()
+    document, good = check_method(options.size, options.dtype, options.trials)
+    write_json(options.out, document)
+    for key, value in document["method"].items():
+        print(f"{key}: {value}")
     print("the method holds" if good else "THE METHOD DOES NOT HOLD")
     return 0 if good else 1
 

@@ -23,10 +23,12 @@ from ..problem import Problem
 __all__ = [
     "Contender",
     "Library",
+    "NoKernelError",
     "Ours",
     "TorchCompile",
     "TorchLt",
     "TorchMatmul",
+    "Unable",
     "UserCallable",
     "champion_for",
     "contender_named",
@@ -268,6 +270,21 @@ class UserCallable(Contender):
         return call
 
 
+class NoKernelError(InputError):
+    """No rung takes the problem; the message is the last rung's reason."""
+
+
+@dataclass
+class Unable(Contender):
+    """A contender that was asked for and does not take this problem: a lane of its own that says why."""
+
+    name: str
+    reason: str
+
+    def bind(self, problem: Problem, operands: Operands) -> Call:
+        raise InputError(self.reason)
+
+
 PEERS: dict[str, str] = {"quack": "quack.gemm_interface"}
 """Optional peers by name and the module that must be importable."""
 
@@ -285,7 +302,7 @@ def champion_for(problem: Problem, gpu: Gpu) -> Kernel[Any]:
     """The kernel to beat others with: the last champion of the ladder that takes the problem, else the last rung.
 
     Raises:
-        InputError: no rung takes it; the message is the last rung's reason.
+        NoKernelError: no rung takes it.
     """
     ranked = sorted(LADDER, key=lambda kernel: kernel.name.startswith("champion"))  # stable: ladder order within
     reason = ""
@@ -296,7 +313,7 @@ def champion_for(problem: Problem, gpu: Gpu) -> Kernel[Any]:
             reason = reason or str(error)
             continue
         return kernel
-    raise InputError(f"no rung takes {problem} on {gpu.title}: {reason}")
+    raise NoKernelError(f"no rung takes {problem} on {gpu.title}: {reason}")
 
 
 def contender_named(

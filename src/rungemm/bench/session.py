@@ -11,7 +11,7 @@ from ..errors import UserError
 from ..hardware import Gpu
 from ..kernels import Unsupported
 from ..problem import Problem
-from .contenders import ConfigFor, Contender, Ours, contender_named
+from .contenders import ConfigFor, Contender, NoKernelError, Ours, Unable, contender_named
 from .device import Device
 from .environment import describe_environment
 from .measurement import Measurement, Settings, measure
@@ -52,14 +52,18 @@ def run_session(
     on_failure: Callable[[Job, str], None] | None = None,
     say: Callable[[str], None] | None = None,
     extra: Sequence[Contender] = (),
+    go_on: Callable[[], bool] | None = None,
 ) -> dict[str, Any]:
     """Measure every job and return the raw document; ``out`` is rewritten after every measurement.
+
+    ``go_on`` is asked before every job: once it says no, the rest are left out, and the document's ``left_out`` names
+    them.
 
     A job that cannot be measured at all (no contender runs, a figure is impossible, the cache was warm) is told to
     ``on_failure`` and left out; the rest go on. With no ``on_failure`` the error is raised.
 
     Raises:
-        InputError: a contender's name is unknown.
+        InputError: a contender's name is unknown. (One that does not take a problem is a failed lane of that problem.)
         UserError: as said.
     """
     tell = say or (lambda _: None)
@@ -70,6 +74,11 @@ def run_session(
     records: list[dict[str, Any]] = []
     document = raw_document(environment, settings, records)
     for number, (job, contenders) in enumerate(ready, start=1):
+        if go_on is not None and not go_on():
+            document["left_out"] = [f"{left.suite} {left.problem}" for left, _ in ready[number - 1 :]]
+            if out is not None:
+                write_json(out, document)
+            break
         try:
             measurement = measure(
                 job.problem, [*contenders, *extra], gpu, reference=reference, settings=settings, device=device,
@@ -99,7 +108,13 @@ def _prefixed(tell: Callable[[str], None], prefix: str) -> Callable[[str], None]
 
 
 def _contenders(problem: Problem, names: Iterable[str], gpu: Gpu, config_for: ConfigFor | None) -> list[Contender]:
-    return [contender_named(name, gpu, problem, config_for) for name in names]
+    found: list[Contender] = []
+    for name in names:
+        try:
+            found.append(contender_named(name, gpu, problem, config_for))
+        except NoKernelError as error:
+            found.append(Unable(name, str(error)))
+    return found
 
 
 def _compile(
