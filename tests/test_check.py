@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from broken_kernels import ForgetsLastK, MasksNothing
-from rungemm.check import CASES, QUICK, Case, View, check, launch_on_simulator
+from broken_kernels import ForgetsLastK, MasksNothing, WaitsForNothing
+from rungemm.check import CASES, QUICK, Case, View, check, launch_on_simulator, simulator_launcher
 from rungemm.dtypes import FP32
 from rungemm.hardware import ZOO
 from rungemm.kernels import LADDER, find_kernel
@@ -103,3 +103,11 @@ def test_every_arithmetic_that_a_rung_takes_is_swept(seed):
     assert {"tf32", "bf16", "fp16"} <= {result.arithmetic for result in results}
     (declined,) = check([tensor], ZOO["rtx4090"], cases=[Case("small", (33, 32, 16))], seed=seed)
     assert declined.ok is None and "sm_90" in declined.why
+
+
+def test_a_failure_under_a_random_schedule_names_the_seed(seed):
+    case = Case("small", (33, 32, 16))
+    (failed,) = failures(WaitsForNothing(), [case], simulator_launcher("random", seed)).values()
+    assert "read-before-arrival" in failed and f"[schedule random, seed {seed}]" in failed
+    cp_async = find_kernel("cp_async")
+    assert not failures(cp_async, [case], simulator_launcher("random", seed), seed=seed)

@@ -6,6 +6,7 @@ the float64 product, no input byte has changed, and nothing outside D's elements
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +22,18 @@ from .operands import problem_of_arrays
 from .problem import Precision, Problem
 from .verify import verify
 
-__all__ = ["CASES", "QUICK", "Case", "Checked", "View", "check", "launch_on_gpu", "launch_on_simulator"]
+__all__ = [
+    "CASES",
+    "QUICK",
+    "Case",
+    "Checked",
+    "View",
+    "check",
+    "launch_on_gpu",
+    "launch_on_simulator",
+    "plans_of",
+    "simulator_launcher",
+]
 
 MARGIN = 64
 """Elements of a buffer before and after a view's own."""
@@ -153,7 +165,7 @@ class Checked:
         return asdict(self)
 
 
-def launch_on_simulator(plan: LaunchPlan, operands: Operands) -> None:
+def launch_on_simulator(plan: LaunchPlan, operands: Operands, schedule: str = "late", seed: int = 0) -> None:
     """Run on NumPy.
 
     Raises:
@@ -161,7 +173,13 @@ def launch_on_simulator(plan: LaunchPlan, operands: Operands) -> None:
     """
     from .sim import simulate
 
-    simulate(plan, {role: view.array for role, view in operands.items()}, count=False)
+    arrays = {role: view.array for role, view in operands.items()}
+    simulate(plan, arrays, count=False, schedule=schedule, seed=seed)
+
+
+def simulator_launcher(schedule: str, seed: int) -> Launcher:
+    """:func:`launch_on_simulator` with asynchronous operations completing as that schedule says; see rungemm.sim."""
+    return functools.partial(launch_on_simulator, schedule=schedule, seed=seed)
 
 
 def launch_on_gpu(plan: LaunchPlan, operands: Operands) -> None:
@@ -215,6 +233,25 @@ def check(
                     yield result
             if len(declined) == len(CHOICES):
                 yield declined[0]
+
+
+def plans_of(kernels: Iterable[Kernel[Any]], card: Gpu, *, cases: Sequence[Case] = CASES) -> Iterator[LaunchPlan]:
+    """What :func:`check` will launch, so that it can be compiled in parallel beforehand."""
+    rng = np.random.default_rng(0)
+    posed = {}
+    for kernel in kernels:
+        for case in cases:
+            for name in CHOICES:
+                if (case, name) not in posed:
+                    dtype, precision = CHOICES[name]
+                    posed[case, name] = _problem(case, _operands(case, dtype, rng), precision)
+                problem = posed[case, name]
+                try:
+                    plan = kernel.plan(problem, kernel.default_config(problem, card), card)
+                except Unsupported:
+                    continue
+                if not problem.is_empty:
+                    yield plan
 
 
 def _check_one(

@@ -163,3 +163,20 @@ def test_explain_a_product(rungemm):
 )
 def test_explain_refuses_what_does_not_go_together(refused, arguments, says):
     assert says in refused("explain", *arguments)
+
+
+def test_explain_under_a_random_schedule(rungemm, monkeypatch, seed):
+    """The simulator is told, and the counts do not depend on it."""
+    from rungemm.sim import simulate
+
+    asked = []
+
+    def watched(plan, operands, **options):
+        asked.append((options["schedule"], options["seed"]))
+        return simulate(plan, operands, **options)
+
+    monkeypatch.setattr("rungemm.sim.simulate", watched)
+    arguments = ("explain", "tma", "--shape", "64x64x64", "--seed", seed, "--json")
+    late, drawn = (rungemm(*arguments, *extra).json for extra in ((), ("--schedule", "random")))
+    assert set(asked) == {("late", seed), ("random", seed)}
+    assert late["lines"] == drawn["lines"]

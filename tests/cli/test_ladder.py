@@ -170,3 +170,58 @@ def test_the_table_of_all_rungs_fits_the_terminal(width, timed):
     text = console.file.getvalue()
     assert "…" not in text and max(len(line) for line in text.splitlines()) <= width
     assert text.count("\n") == len(records) + 2
+
+
+def test_a_failure_of_a_random_schedule_says_how_to_replay_it(rungemm, monkeypatch, seed):
+    """Once as a fault of the simulator, once as a wrong product; the seed is the one given, or the one drawn."""
+    from broken_kernels import ForgetsLastK, WaitsForNothing
+
+    monkeypatch.setattr("rungemm.cli.ladder.chosen_rungs", lambda _: [WaitsForNothing(), ForgetsLastK()])
+    arguments = ("ladder", "--shape", "32x32x8", "--schedule", "random", "--seed", seed)
+    waits, forgets = rungemm(*arguments, "--json").json
+    assert waits["correct"] is False and "read-before-arrival" in waits["why"]
+    for record in (waits, forgets):
+        assert f"random, seed {seed}]" in record["why"], record["why"]
+    text = rungemm(*arguments)
+    assert text.code == 1 and f"Repeat with --schedule random --seed {seed}." in text.out
+    assert f"random schedule, seed {seed}" in text.out
+    drawn = rungemm("ladder", "--shape", "32x32x8", "--schedule", "random", "--json").json
+    assert f"random, seed {drawn[0]['seed']}]" in drawn[0]["why"]
+    late = rungemm("ladder", "--shape", "32x32x8", "--json").json
+    assert "read-before-arrival" in late[0]["why"] and "seed" not in late[0]["why"]
+
+
+def test_a_schedule_chooses_when_copies_complete(rungemm, monkeypatch, seed):
+    from rungemm.sim import simulate
+
+    asked = []
+
+    def watched(plan, operands, **options):
+        asked.append((options["schedule"], options["seed"]))
+        return simulate(plan, operands, **options)
+
+    monkeypatch.setattr("rungemm.sim.simulate", watched)
+    runs = [
+        rungemm("ladder", "--rungs", "cp_async", "--shape", "32x32x40", "--seed", seed, "--json", *extra).json[0]
+        for extra in ((), ("--schedule", "random"), ("--schedule", "EAGER"))
+    ]
+    assert asked == [("late", seed), ("random", seed), ("eager", seed)]
+    assert all(run["correct"] for run in runs)
+    assert runs[0]["counts"] == runs[1]["counts"] == runs[2]["counts"]
+
+
+def test_check_under_a_random_schedule(rungemm, monkeypatch, seed):
+    from broken_kernels import WaitsForNothing
+
+    monkeypatch.setattr("rungemm.cli.check.chosen_rungs", lambda _: [WaitsForNothing()])
+    ran = rungemm("check", "--quick", "--schedule", "random", "--seed", seed)
+    assert ran.code == 1 and f"Repeat with --schedule random --seed {seed}" in ran.out
+    assert "random schedule" in ran.out and f"schedule random, seed {seed}]" in ran.out
+    assert "Repeat with --seed" in rungemm("check", "--quick", "--seed", seed).out
+
+
+@pytest.mark.parametrize("command", ["ladder", "check", "explain"])
+def test_help_tells_of_schedules(rungemm, command):
+    said = " ".join(rungemm(command, "--help").out.split())
+    for words in ("--schedule", "random", "replays", "--seed"):
+        assert words in said

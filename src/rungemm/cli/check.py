@@ -11,10 +11,12 @@ from .common import (
     GpuOption,
     JsonOption,
     RungsOption,
+    ScheduleOption,
     SeedOption,
     bar_columns,
     chosen_card,
     chosen_rungs,
+    chosen_schedule,
     chosen_seed,
     out,
     print_json,
@@ -23,8 +25,10 @@ from .common import (
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
     from ..check import Checked
+    from ..kernels import LaunchPlan
 
 __all__ = ["check"]
 
@@ -34,6 +38,7 @@ def check(
     gpu: GpuOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="A quarter of the cases.")] = False,
     seed: SeedOption = None,
+    schedule: ScheduleOption = None,
     simulate: Annotated[bool, typer.Option("--simulate", help="Use the simulator even where there is a GPU.")] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -47,26 +52,30 @@ def check(
     \b
     Example: rungemm check --quick --rungs vectorised
     """
-    from ..check import CASES, QUICK, launch_on_gpu, launch_on_simulator
+    from ..check import CASES, QUICK, launch_on_gpu, plans_of, simulator_launcher
     from ..check import check as sweep
     from ..ladder import gpu_is_usable
     from .ladder_view import many
 
     kernels = chosen_rungs(rungs)
     card, here = chosen_card(gpu)
-    device = here and not simulate and gpu_is_usable() is None
+    when = chosen_schedule(schedule)
+    device = here and not simulate and schedule is None and gpu_is_usable() is None
     cases = QUICK if quick else CASES
     number = chosen_seed(seed)
     console = out()
     where = f"on the {card.title} here" if device else f"in the simulator, as on an {card.title}"
+    where += "" if when == "late" else f", {when} schedule"
     if not as_json:
         console.print(
             f"[bold]{many(len(kernels), 'rung')} x {len(cases)} cases[/bold] {where}; seed {number}", soft_wrap=True
         )
     results: list[Checked] = []
     with progress(console, as_json, *bar_columns()) as display:
+        if device:
+            _compile(list(plans_of(kernels, card, cases=cases)), card.arch, display)
         bar = display.add_task("checking", total=len(kernels) * len(cases))
-        launch = launch_on_gpu if device else launch_on_simulator
+        launch = launch_on_gpu if device else simulator_launcher(when, number)
         seen: tuple[str, str] | None = None
         for result in sweep(kernels, card, cases=cases, launch=launch, seed=number):
             if seen is not None and result.rung != seen[0] and not as_json:
@@ -80,14 +89,23 @@ def check(
     if as_json:
         print_json([result.to_dict() for result in results])
     elif failed:
+        again = "" if when == "late" else f"--schedule {when} "
         console.print(
-            f"\n[bold red]{len(failed)} of {len(results)} checks fail.[/bold red] Repeat with --seed {number}"
+            f"\n[bold red]{len(failed)} of {len(results)} checks fail.[/bold red] Repeat with {again}--seed {number}"
         )
     else:
         declined = sum(result.ok is None for result in results)
         tail = f"; {declined} declined by the rungs themselves" if declined else ""
         console.print(f"\n[green]{len(results) - declined} checks pass[/green]{tail}.")
     return 1 if failed else 0
+
+
+def _compile(plans: Sequence[LaunchPlan], arch: int, display: Progress) -> None:
+    """Fill the cache on all cores; what does not compile fails its own cases later, with the compiler's words."""
+    from ..compiling import compile_many
+
+    bar = display.add_task("compiling", total=len(plans))
+    compile_many([(plan, arch) for plan in plans], on_done=lambda *_: display.advance(bar))
 
 
 def _summary(results: Sequence[Checked], console: Console) -> None:

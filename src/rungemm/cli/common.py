@@ -26,7 +26,21 @@ RungsOption = Annotated[
 ]
 SeedOption = Annotated[
     str | None,
-    typer.Option("--seed", metavar="N", help="Seed of the random matrices. [default: a new one, printed]"),
+    typer.Option(
+        "--seed",
+        metavar="N",
+        help="Seed of the random matrices and of --schedule random. [default: a new one, printed]",
+    ),
+]
+ScheduleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schedule",
+        metavar="WHEN",
+        help="When the simulator completes copies, TMA and wgmma, and in which order partitions run: late (as late as "
+        "the waits allow), eager (at once) or random (legal moments drawn from --seed; a failure names the seed that "
+        "replays it). Implies the simulator. [default: late]",
+    ),
 ]
 
 DtypeOption = Annotated[
@@ -145,6 +159,21 @@ def chosen_seed(text: str | None) -> int:
     if not text.strip().isdecimal():
         raise InputError(f"--seed is {text!r}: give a whole number, 0 or more")
     return int(text)
+
+
+def chosen_schedule(name: str | None) -> str:
+    """When the simulator's asynchronous operations complete; "late" if nothing is said.
+
+    Raises:
+        InputError: an unknown schedule.
+    """
+    from ..inputs import InputError
+    from ..sim import SCHEDULES
+
+    schedule = "late" if name is None else name.strip().lower()
+    if schedule not in SCHEDULES:
+        raise InputError(f"--schedule is {name!r}: use one of {', '.join(SCHEDULES)}")
+    return schedule
 
 
 def chosen_scalar(name: str, text: str) -> float:

@@ -11,10 +11,12 @@ from .common import (
     DtypeOption,
     GpuOption,
     JsonOption,
+    ScheduleOption,
     SeedOption,
     chosen_arithmetic,
     chosen_card,
     chosen_rungs,
+    chosen_schedule,
     chosen_seed,
     out,
     print_json,
@@ -42,6 +44,7 @@ def explain(
         str | None, typer.Option("--layout", metavar="NN", help="Of a product: NN, NT, TN, TT. [default: NN]")
     ] = None,
     seed: SeedOption = None,
+    schedule: ScheduleOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Explain a rung, or how the library would compute a product.
@@ -60,19 +63,23 @@ def explain(
 
     card, _ = chosen_card(gpu)
     if re.fullmatch(r"[+-]?\d+([x×][+-]?\d+)+", what.strip().lower()):
-        if shape is not None or seed is not None:
-            raise InputError(f"--shape and --seed belong to a rung; {what} is a shape itself: leave them out")
+        if shape is not None or seed is not None or schedule is not None:
+            raise InputError(
+                f"--shape, --seed and --schedule belong to a rung; {what} is a shape itself: leave them out"
+            )
         from .explain_choice import explain_choice
 
         return explain_choice(parse_shape(what), card, chosen_arithmetic(dtype) or "fp32", layout or "NN", as_json)
     if layout is not None:
         raise InputError(f"--layout belongs to a product's shape; {what} is none: leave it out")
-    return _explain_rung(what, parse_shape(shape) if shape is not None else SHAPE, card, dtype, seed, as_json)
+    run = (chosen_schedule(schedule), chosen_seed(seed))
+    return _explain_rung(what, parse_shape(shape) if shape is not None else SHAPE, card, dtype, run, as_json)
 
 
 def _explain_rung(
-    rung: str, shape: tuple[int, int, int], card: Gpu, dtype: str | None, seed: str | None, as_json: bool
+    rung: str, shape: tuple[int, int, int], card: Gpu, dtype: str | None, run: tuple[str, int], as_json: bool
 ) -> int:
+    """``run``: the simulator's schedule, and the seed of it and of the operands."""
     from rich.progress import SpinnerColumn, TextColumn
 
     from ..inputs import InputError
@@ -88,11 +95,19 @@ def _explain_rung(
     if 0 in (m, n, k):
         raise InputError(f"shape {m}x{n}x{k} has nothing to explain: give extents of 1 or more")
     vet_simulated(kernels, (m, n, k), card)
-    task = Task.random(m, n, k, seed=chosen_seed(seed), arithmetic=chosen_arithmetic(dtype))
+    schedule, seed = run
+    task = Task.random(m, n, k, seed=seed, arithmetic=chosen_arithmetic(dtype))
     console = out()
     with progress(console, as_json, SpinnerColumn(), TextColumn("{task.description}")) as display:
         bar = display.add_task("starting", total=None)
-        found = explain_rung(kernels[0], task, card, on_stage=lambda text: display.update(bar, description=text))
+        found = explain_rung(
+            kernels[0],
+            task,
+            card,
+            schedule=schedule,
+            seed=seed,
+            on_stage=lambda text: display.update(bar, description=text),
+        )
     if as_json:
         print_json(found.to_dict())
     else:

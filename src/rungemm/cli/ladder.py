@@ -14,12 +14,14 @@ from .common import (
     GpuOption,
     JsonOption,
     RungsOption,
+    ScheduleOption,
     SeedOption,
     bar_columns,
     chosen_arithmetic,
     chosen_card,
     chosen_rungs,
     chosen_scalar,
+    chosen_schedule,
     chosen_seed,
     err,
     out,
@@ -66,6 +68,7 @@ def ladder(
     beta: Annotated[str, typer.Option("--beta", metavar="X", help="beta, likewise.")] = "0",
     dtype: DtypeOption = None,
     seed: SeedOption = None,
+    schedule: ScheduleOption = None,
     simulate: Annotated[bool, typer.Option("--simulate", help="Use the simulator even where there is a GPU.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the rungs and their ideas; run nothing.")] = False,
     as_json: JsonOption = False,
@@ -87,9 +90,11 @@ def ladder(
     card, here = chosen_card(gpu)
     if list_:
         return _list(kernels, card, as_json)
-    device = here and not simulate and _usable()
+    when = chosen_schedule(schedule)
+    device = here and not simulate and schedule is None and _usable()
+    number = chosen_seed(seed)
     wanted = _Wanted(
-        chosen_scalar("alpha", alpha), chosen_scalar("beta", beta), chosen_arithmetic(dtype), chosen_seed(seed), cast
+        chosen_scalar("alpha", alpha), chosen_scalar("beta", beta), chosen_arithmetic(dtype), number, cast
     )
     extents = parse_shape(shape) if shape is not None else None
     default = MEASURED_SHAPE if device else SIMULATED_SHAPE
@@ -100,11 +105,11 @@ def ladder(
             vet_simulated(kernels, (m, n, k), card)
 
     task = _task(extents, default, (a, b, c), wanted, vet)
-    records = _climb(kernels, task, card, device, as_json)
+    records = _climb(kernels, task, card, None if device else (when, number), as_json)
     if as_json:
         print_json([record.to_dict() for record in records])
     else:
-        _close(records, device)
+        _close(records, None if device else (when, number))
     return 1 if any(record.correct is False for record in records) else 0
 
 
@@ -205,17 +210,21 @@ def _fits(m: int, n: int, k: int) -> None:
         )
 
 
-def _climb(kernels: list[Kernel[Any]], task: Task, card: Gpu, device: bool, as_json: bool) -> list[Record]:
+def _climb(
+    kernels: list[Kernel[Any]], task: Task, card: Gpu, simulated: tuple[str, int] | None, as_json: bool
+) -> list[Record]:
+    """Run the rungs on the card, or, given a schedule and its seed, in the simulator."""
     from ..ladder import GpuRunner, SimulatorRunner, climb
     from .ladder_view import paragraph
 
+    device = simulated is None
     console = out()
     if not as_json:
-        console.print(_title(task, card, device))
+        console.print(_title(task, card, simulated))
     records: list[Record] = []
     with progress(console, as_json, *bar_columns()) as display:
         bar = display.add_task("starting", total=len(kernels))
-        runner = GpuRunner(card) if device else SimulatorRunner()
+        runner = GpuRunner(card) if simulated is None else SimulatorRunner(schedule=simulated[0], seed=simulated[1])
         for record in climb(kernels, task, card, runner, on_stage=lambda text: display.update(bar, description=text)):
             records.append(record)
             display.advance(bar)
@@ -246,14 +255,17 @@ def _time(kernels: list[Kernel[Any]], task: Task, card: Gpu, records: list[Recor
         err().print(note, style="yellow", markup=False, soft_wrap=True)
 
 
-def _title(task: Task, card: Gpu, device: bool) -> str:
+def _title(task: Task, card: Gpu, simulated: tuple[str, int] | None) -> str:
     m, n, k = task.shape
     data = f"random operands, seed {task.seed}" if task.seed is not None else "your operands"
     scalars = "A @ B" if (task.alpha, task.beta) == (1.0, 0.0) else f"{task.alpha:g} A @ B + {task.beta:g} C"
     title = f"[bold]{scalars}, {m}x{n}x{k}[/bold], {data}\n"
-    if device:
+    if simulated is None:
         return title + f"On the {card.title} here, timed interleaved with cuBLAS.\n"
-    return title + f"In the SIMULATOR, as on an {card.title}: real results and counts, no timing.\n"
+    schedule, seed = simulated
+    title += f"In the SIMULATOR, as on an {card.title}: real results and counts, no timing.\n"
+    when = {"late": "", "random": f"Under a random schedule, seed {seed}.\n"}
+    return title + when.get(schedule, f"Under the {schedule} schedule.\n")
 
 
 def vet_simulated(kernels: list[Kernel[Any]], shape: tuple[int, int, int], card: Gpu) -> None:
@@ -285,7 +297,7 @@ def vet_simulated(kernels: list[Kernel[Any]], shape: tuple[int, int, int], card:
         )
 
 
-def _close(records: list[Record], device: bool) -> None:
+def _close(records: list[Record], simulated: tuple[str, int] | None) -> None:
     from .ladder_view import table
 
     console = out()
@@ -294,7 +306,10 @@ def _close(records: list[Record], device: bool) -> None:
     wrong = [record.name for record in records if record.correct is False]
     if wrong:
         console.print(f"\n[bold red]{len(wrong)} of {len(records)} rungs are WRONG:[/bold red] {', '.join(wrong)}")
+        if simulated is not None and simulated[0] == "random":
+            console.print(f"Repeat with --schedule random --seed {simulated[1]}.")
     elif records:
         right = sum(record.correct is True for record in records)
-        console.print(f"\n{right} of {len(records)} rungs agree with float64{'' if device else '; nothing was timed'}.")
+        untimed = "" if simulated is None else "; nothing was timed"
+        console.print(f"\n{right} of {len(records)} rungs agree with float64{untimed}.")
         console.print("Next: rungemm explain naive")

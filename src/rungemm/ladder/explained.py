@@ -124,8 +124,18 @@ _FIGURES: tuple[tuple[str, Callable[[Record], float | None]], ...] = (
 )
 
 
-def explain(kernel: Kernel[Any], task: Task, card: Gpu, *, on_stage: Callable[[str], None] | None = None) -> Explained:
+def explain(
+    kernel: Kernel[Any],
+    task: Task,
+    card: Gpu,
+    *,
+    schedule: str = "late",
+    seed: int = 0,
+    on_stage: Callable[[str], None] | None = None,
+) -> Explained:
     """Run the rung and the one below it in the simulator, compile both, and put what they cost side by side.
+
+    ``schedule`` and ``seed`` are the simulator's; the counts are the same under every schedule.
 
     Raises:
         Unsupported: the rung does not take the task on this card; the message is its predicate's.
@@ -133,7 +143,7 @@ def explain(kernel: Kernel[Any], task: Task, card: Gpu, *, on_stage: Callable[[s
     posed = pose(kernel, task, card)
     if isinstance(posed, Refused):
         raise Unsupported(posed.why)
-    runner = _Watching()
+    runner = _Watching(schedule=schedule, seed=seed)
     pair = [find_kernel(kernel.below)] if kernel.below is not None else []
     records = list(climb([*pair, kernel], task, card, runner, on_stage=on_stage))
     record, below = records[-1], records[0] if len(records) > 1 else None

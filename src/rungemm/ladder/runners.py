@@ -48,10 +48,13 @@ class SimulatorRunner:
     Attributes:
         count: count what the kernel asks of memory along the way.
         processes: the programs of a grid are spread over this many.
+        schedule, seed: when asynchronous operations complete, and the seed of the random schedule.
     """
 
     count: bool = True
     processes: int = 1
+    schedule: str = "late"
+    seed: int = 0
     name: str = "simulator"
 
     def run(self, posed: Posed, task: Task) -> Outcome:
@@ -59,11 +62,16 @@ class SimulatorRunner:
 
         operands = task.operands(posed.problem.a.dtype)
         try:
-            report = simulate(posed.plan, operands, count=self.count, processes=self.processes)
+            report = simulate(
+                posed.plan, operands, count=self.count, processes=self.processes, schedule=self.schedule, seed=self.seed
+            )
         except SimulationFault as fault:
             return Outcome(False, " ".join(str(fault).split()))
         verdict = verify(posed.problem, operands)
-        return Outcome(verdict.correct, verdict.why, verdict.error, verdict.tolerance, report if self.count else None)
+        why = verdict.why
+        if not verdict.correct and self.schedule == "random":
+            why += f" [schedule random, seed {self.seed}]"
+        return Outcome(verdict.correct, why, verdict.error, verdict.tolerance, report if self.count else None)
 
 
 @dataclass

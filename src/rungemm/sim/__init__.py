@@ -8,5 +8,6 @@ from __future__ import annotations
 
 from .faults import NotSimulated, SimulationFault
 from .launch import SimReport, TensorMap, run, simulate
+from .program import SCHEDULES
 
-__all__ = ["NotSimulated", "SimReport", "SimulationFault", "TensorMap", "run", "simulate"]
+__all__ = ["SCHEDULES", "NotSimulated", "SimReport", "SimulationFault", "TensorMap", "run", "simulate"]

@@ -106,7 +106,7 @@ def simulate(
         report.programs += launch.programs
     result = buffers.get("D")
     if plan.launches and result is not None:
-        _require_written(result, plan.launches[-1])
+        _require_written(result, plan.launches[-1], _replay(schedule, seed))
     return _counted(report)
 
 
@@ -297,16 +297,20 @@ class _Job:
                     try:
                         program.run(self.twin, self.arguments)
                     except SimulationFault as fault:
-                        if self.schedule == "random":
-                            fault.schedule = f"random, seed {self.seed}"
+                        fault.schedule = _replay(self.schedule, self.seed)
                         raise
                     except Exception as error:
-                        raise _kernel_error(error, place) from error
+                        raise _kernel_error(error, place, _replay(self.schedule, self.seed)) from error
         finally:
             MACHINE.observer = before
 
 
-def _kernel_error(error: Exception, place: tuple[int, int, int]) -> SimulationFault:
+def _replay(schedule: str, seed: int) -> str:
+    """What to say to see the run again; nothing of the default schedule."""
+    return {"late": "", "random": f"random, seed {seed}"}.get(schedule, schedule)
+
+
+def _kernel_error(error: Exception, place: tuple[int, int, int], schedule: str) -> SimulationFault:
     """An ordinary Python error raised by kernel code, with the kernel's line; an error of ours stays what it is."""
     site = None
     frame = error.__traceback__
@@ -319,7 +323,8 @@ def _kernel_error(error: Exception, place: tuple[int, int, int]) -> SimulationFa
         frame = frame.tb_next
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = "" if site and last.filename == site.file else f" (in {os.path.basename(last.filename)}:{last.lineno})"
-    return SimulationFault("kernel-error", f"{type(error).__name__}: {error}{where}", site, program=place)
+    message = f"{type(error).__name__}: {error}{where}"
+    return SimulationFault("kernel-error", message, site, program=place, schedule=schedule)
 
 
 def _shared_copy(array: np.ndarray) -> np.ndarray:
@@ -399,7 +404,7 @@ def _child(job: _Job, numbers: range, observer: Observer | None, write_end: int)
         os._exit(status)
 
 
-def _require_written(result: Buffer, last: Launch) -> None:
+def _require_written(result: Buffer, last: Launch, schedule: str) -> None:
     """Every element of D was written by somebody."""
     assert result.written is not None
     missing = ~result.written
@@ -414,4 +419,5 @@ def _require_written(result: Buffer, last: Launch) -> None:
             "never-written",
             f"{int(missing.sum())} elements of D were never written, the first at {result.locate(at)}",
             site,
+            schedule=schedule,
         )

@@ -114,7 +114,7 @@ class Program:
         """Run the kernel to its end.
 
         Raises:
-            SimulationFault: with this program's id, the partition and the schedule filled in.
+            SimulationFault: with this program's id and the partition filled in.
         """
         before = MACHINE.program, MACHINE.partition
         MACHINE.program, MACHINE.partition = self, self.main
@@ -136,8 +136,6 @@ class Program:
             partition = MACHINE.partition
             if not fault.partition and self.was_specialised and partition is not None and fault.kind != "deadlock":
                 fault.partition = partition.name
-            if self.schedule == "random":
-                fault.schedule = "random"
 
     def start(
         self, partition: Partition, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
