@@ -49,6 +49,16 @@ CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) {
 CUresult cuFuncSetCacheConfig(CUfunction f, CUfunc_cache c) {
   return f == (CUfunction)0x5555666677778888ull && c == CU_FUNC_CACHE_PREFER_SHARED ? 0 : 1;
 }
+CUresult cuFuncGetAttribute(int *v, CUfunction_attribute a, CUfunction f) {
+  if (f != (CUfunction)0x5555666677778888ull || a != CU_FUNC_ATTRIBUTE_NUM_REGS) return 1;
+  *v = 168;
+  return 0;
+}
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction f, int threads, size_t shared_bytes) {
+  if (f != (CUfunction)0x5555666677778888ull) return 1;
+  *blocks = shared_bytes + 1024 > 233472 ? 0 : 2048 / threads;
+  return 0;
+}
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
   CUstreamCaptureMode before = capture_mode;
   capture_mode = *mode;

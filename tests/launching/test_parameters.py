@@ -127,6 +127,16 @@ def test_driver_errors_are_words_and_a_missing_context_is_set(fake_cuda) -> None
         type(cuda)("libnowhere.so")
 
 
+def test_what_the_driver_says_of_a_kernel(fake_cuda) -> None:
+    cuda = fake_cuda.driver
+    function = cuda.load_function(b"\x7fELF", "k", 200_000, 0)
+    assert cuda.registers(function) == 168
+    assert cuda.blocks_per_sm(function, 384, 200_000) == 5
+    assert cuda.blocks_per_sm(function, 384, 1 << 33) == 0  # a size_t: more than 32 bits go through
+    with pytest.raises(CudaError, match="cuOccupancyMaxActiveBlocksPerMultiprocessor failed"):
+        cuda.blocks_per_sm(0x1234, 384, 0)
+
+
 def test_capture_mode_is_relaxed_and_put_back(fake_cuda) -> None:
     mode = ctypes.c_int.in_dll(fake_cuda._library, "capture_mode")
     with pytest.raises(KeyError), fake_cuda.driver.relaxed_capture():

@@ -21,6 +21,7 @@ TENSOR_MAP_ALIGNMENT = 64
 # Values of cuda.h.
 _INVALID_CONTEXT = 201
 _MAX_SHARED_PER_BLOCK_OPTIN = 97
+_FUNC_NUM_REGS = 4
 _FUNC_MAX_DYNAMIC_SHARED = 8
 _CACHE_PREFER_SHARED = 1
 _DEFAULT_SHARED_LIMIT = 48 * 1024
@@ -39,6 +40,8 @@ _SYMBOLS = (
     "cuModuleGetFunction",
     "cuFuncSetAttribute",
     "cuFuncSetCacheConfig",
+    "cuFuncGetAttribute",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "cuTensorMapEncodeTiled",
     "cuLaunchKernelEx",
     "cuThreadExchangeStreamCaptureMode",
@@ -128,6 +131,27 @@ class CudaDriver:
             self._check("cuFuncSetCacheConfig", function, _CACHE_PREFER_SHARED)
             self._check("cuFuncSetAttribute", function, _FUNC_MAX_DYNAMIC_SHARED, shared_bytes)
         return function.value or 0
+
+    def blocks_per_sm(self, function: int, threads: int, shared_bytes: int) -> int:
+        """CUDA's own count of the blocks of a loaded kernel that one SM of the current device holds at once.
+
+        Args:
+            function: from :meth:`load_function`.
+            threads: of a block.
+            shared_bytes: dynamic shared memory of a block.
+        """
+        blocks = ctypes.c_int()
+        self._check(
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+            ctypes.byref(blocks), ctypes.c_void_p(function), threads, ctypes.c_size_t(shared_bytes),
+        )  # fmt: skip
+        return blocks.value
+
+    def registers(self, function: int) -> int:
+        """Registers of a thread of a loaded kernel, by the driver's word."""
+        count = ctypes.c_int()
+        self._check("cuFuncGetAttribute", ctypes.byref(count), _FUNC_NUM_REGS, ctypes.c_void_p(function))
+        return count.value
 
     @contextmanager
     def relaxed_capture(self) -> Iterator[None]:
