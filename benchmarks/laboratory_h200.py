@@ -2,10 +2,10 @@
 
     PYTHONPATH=src python3 benchmarks/laboratory_h200.py --out $OUT --seconds 150
 
-Each part is a raw file in the folder ``--out`` (at most 8, all small); they go to results/<card>/raw/, but method.json
-to results/<card>/. Parts run in the order of PARTS; when the time is up, what is left is named in the file and on the
-terminal, and ``--parts`` runs it in a later call. ``--compile-only`` compiles every plan for sm_90 into
-RUNGEMM_CACHE_DIR, which needs no GPU: carried to the card's machine, it saves the first minute there.
+Each part is a raw file in the folder ``--out`` (8 in all, all small). They go to results/<card>/raw/, but method.json
+and occupancy.json to results/<card>/. Parts run in the order of their worth; when the time is up, what is left is
+named in the file and on the terminal, and ``--parts`` runs it in a later call. ``--compile-only`` compiles every plan
+for sm_90 into RUNGEMM_CACHE_DIR, which needs no GPU: carried to the card's machine, it saves the first minute there.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 # The lent machine has no platformdirs, which finds the cache's usual place.
 os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"rungemm-cache-{os.getuid()}"))
 
+from rungemm.analysis import occupancy
 from rungemm.bench.contenders import NoKernelError, Ours, contender_named
+from rungemm.bench.environment import describe_environment
 from rungemm.bench.interleaved import StopRule
 from rungemm.bench.measurement import Settings
 from rungemm.bench.session import Done, Job, run_session
@@ -34,6 +37,8 @@ from rungemm.dtypes import BF16, FP16, FP32, DType
 from rungemm.hardware import DEFAULT_GPU, Gpu, detect_gpu
 from rungemm.kernels import LADDER, Unsupported
 from rungemm.problem import Precision
+
+CHECKS = ("occupancy", "method")
 
 
 @dataclass(frozen=True)
@@ -66,10 +71,9 @@ def parts() -> list[Part]:
     return [
         Part("ladder-tensor", tuple(rungs), (), rungs=True),
         Part("squares", (*suite("squares", FP32), *suite("squares", BF16, "NT"))),
-        Part("llm", (*suite("llm", BF16), *suite("decode", BF16))),
+        Part("llm", (*suite("llm", BF16), *suite("decode", BF16), *suite("models", BF16))),
         Part("odd", tuple(odd)),
         Part("cross27-bf16", tuple(suite("cross27", BF16, "NT"))),
-        Part("models", tuple(suite("models", BF16))),
         Part("peers", tuple(shapes("peers", "4096 1024", BF16, "NN")),
              ("champion", "library", "cublaslt", "tl-dot", "torch-compile")),
     ]  # fmt: skip
@@ -124,6 +128,32 @@ def compile_all(chosen: Iterable[Part], gpu: Gpu) -> int:
     return failed
 
 
+def occupancy_rows(gpu: Gpu) -> list[dict[str, Any]]:
+    """Each rung's default at 4096^3, by type: blocks an SM by our calculator and by CUDA, for each of its launches."""
+    from rungemm.gpu.occupancy import ask_cuda
+
+    plans = {}
+    for kernel in LADDER:
+        for dtype, precision in ((FP32, "ieee"), (FP32, "tf32"), (FP32, "tf32x3"), (FP16, "ieee"), (BF16, "ieee")):
+            problem = parse_shape("4096").problem(dtype, "NT", precision)  # type: ignore[arg-type]
+            try:
+                plans[kernel.name, dtype.name, precision] = kernel.plan(
+                    problem, kernel.default_config(problem, gpu), gpu
+                )
+            except Unsupported:
+                continue
+    rows = []
+    for key, result in zip(plans, compile_many([(plan, gpu.arch) for plan in plans.values()]), strict=True):
+        for code in result if not isinstance(result, CompileError) else ():
+            said = ask_cuda(code)
+            used = {"threads": 32 * code.num_warps, "registers": code.registers, "shared_bytes": code.shared_bytes}
+            ours = occupancy(gpu, **used)
+            rows.append({"kernel": key[0], "dtype": key[1], "precision": key[2], "launch": code.name, **used,
+                         "blocks": ours.blocks, "limiter": ours.limiter, "cuda_blocks": said.blocks,
+                         "cuda_registers": said.registers})  # fmt: skip
+    return rows
+
+
 def tell(part: str, finished: list[Done]) -> None:
     """Geometric means by suite and contender, and what failed."""
     ratios: dict[tuple[str, str, str], list[float]] = {}
@@ -148,7 +178,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("."), help="a folder")
     parser.add_argument("--seconds", type=float, default=150.0, help="of the whole call; no job begins after them")
-    parser.add_argument("--parts", default=None, help="by commas, of method and those of PARTS; all by default")
+    parser.add_argument("--parts", default=None, help="by commas, all by default; --list names them")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--rounds", type=int, default=12)
@@ -156,11 +186,11 @@ def main() -> int:
     options = parser.parse_args()
     started = time.monotonic()
     known = {part.name: part for part in parts()}
-    wanted = options.parts.split(",") if options.parts else ["method", *known]
-    unknown = [name for name in wanted if name not in known and name != "method"]
+    wanted = options.parts.split(",") if options.parts else [*CHECKS, *known]
+    unknown = [name for name in wanted if name not in known and name not in CHECKS]
     if unknown:
-        parser.error(f"no part {', '.join(unknown)}: there are method, {', '.join(known)}")
-    chosen = [known[name] for name in wanted if name != "method"]
+        parser.error(f"no part {', '.join(unknown)}: there are {', '.join([*CHECKS, *known])}")
+    chosen = [known[name] for name in wanted if name not in CHECKS]
     if options.list:
         for part in chosen:
             print(f"{part.name:<15}{len(part.jobs):>3} products  {', '.join(names_of(part, DEFAULT_GPU))}")
@@ -175,6 +205,12 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     compile_all(chosen, gpu)
     print(f"{time.monotonic() - started:6.1f} s  compiled", flush=True)
+    if "occupancy" in wanted:
+        rows = occupancy_rows(gpu)
+        same = sum(row["blocks"] == row["cuda_blocks"] for row in rows)
+        write_json(options.out / "occupancy.json", {"environment": describe_environment(gpu.name), "rows": rows})
+        print(f"{time.monotonic() - started:6.1f} s  occupancy: {same} of {len(rows)} launches as CUDA says")
+        code |= same < len(rows)
     if "method" in wanted:
         from method_h200 import check_method
 
