@@ -24,7 +24,7 @@ from test_ops_torch import *  # noqa: E402,F403
 
 import rungemm  # noqa: E402
 from rungemm.hardware import DEFAULT_GPU  # noqa: E402
-from rungemm.ops import api, dispatch, execute, front, launch  # noqa: E402
+from rungemm.ops import api, dispatch, execute, fallback, front, launch  # noqa: E402
 from rungemm.ops.table import Table  # noqa: E402
 from rungemm.problem import Matrix  # noqa: E402
 
@@ -76,7 +76,13 @@ class Card:
         value = p.alpha * (a @ b)
         if p.reads_c:
             value += p.beta * memory(addresses["C"], p.c, p.batch).double()
-        assert p.epilogue is None, "extend the stand-in with the epilogues that kernels now fuse"
+        if p.epilogue is not None:
+            bias = None
+            if p.epilogue.bias is not None:
+                length = p.n if p.epilogue.bias == "row" else p.m
+                vector = Matrix(1, length, p.bias_type, length, 1, 0, p.bias_alignment)
+                bias = memory(addresses["bias"], vector, 1)[0, 0].double()
+            value = fallback.apply_epilogue(value, bias, p.epilogue)
         memory(addresses["D"], p.d, p.batch).copy_(value)
 
 

@@ -54,7 +54,9 @@ def fields_of(launch: Launch) -> list[tuple[str, Field]]:
             fields.append((name, Field(8)))
         elif isinstance(argument, Scalar):
             if not argument.is_one:
-                value = struct.pack(_FORMATS[argument.kind], argument.value)
+                # c_float: beyond fp32 is infinity, which struct refuses.
+                number = ctypes.c_float(argument.value).value if argument.kind == "fp32" else argument.value
+                value = struct.pack(_FORMATS[argument.kind], number)
                 fields.append((name, Field(len(value), value)))
         else:
             fields.append((name, Field(TENSOR_MAP_BYTES)))

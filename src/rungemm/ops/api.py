@@ -11,16 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ..problem import ACTIVATIONS, PRECISIONS, Epilogue, ProblemError
-from . import fallback, launch
-from .composed import composed
-from .core import product, watched
+from . import launch
+from .composed import composed, finished
+from .core import product
 from .execute import entry_of
 from .fallback import default_out_dtype
 from .front import Front, at_precision, key_of, matmul_key, remember, take, torch_call
 from .rows import training_call
-from .shapes import pose, view_as, words
+from .shapes import overlaps_itself, pose, view_as, words
 
 __all__ = ["addmm", "bmm", "gemm", "linear", "matmul"]
 
@@ -206,6 +207,18 @@ def _epilogue_named(name: str) -> Epilogue:
     return Epilogue(activation=name)
 
 
+def _with_bias(epilogue: Epilogue | None, bias: Tensor | None) -> Epilogue | None:
+    """The epilogue that adds the bias, along the rows unless it says otherwise."""
+    if bias is None:
+        if epilogue is not None and epilogue.bias is not None:
+            raise ProblemError(f"the epilogue adds a {epilogue.bias} bias but none was given: pass bias=")
+        return epilogue
+    epilogue = epilogue or Epilogue()
+    if epilogue.bias is None:
+        epilogue = Epilogue("row", epilogue.activation, epilogue.gated, epilogue.scale)
+    return epilogue
+
+
 def _check_tensors(**tensors: Tensor | None) -> None:
     first: tuple[str, Tensor] | None = None
     for name, tensor in tensors.items():
@@ -255,33 +268,31 @@ def _general(
         )
     if a.dtype != b.dtype:
         raise ProblemError(f"A is {a.dtype} and B is {b.dtype}: convert one, e.g. B.to({a.dtype})")
-    if bias is not None:
-        epilogue = epilogue or Epilogue()
-        if epilogue.bias is None:
-            epilogue = Epilogue("row", epilogue.activation, epilogue.gated, epilogue.scale)
-    elif epilogue is not None and epilogue.bias is not None:
-        raise ProblemError(f"the epilogue adds a {epilogue.bias} bias but none was given: pass bias=")
+    epilogue = _with_bias(epilogue, bias)
     wanted = out.dtype if out is not None else out_dtype or default_out_dtype(a.dtype)
     if out is not None and out_dtype is not None and out_dtype != out.dtype:
         raise ProblemError(f"out is {out.dtype} and out_dtype {out_dtype}: pass one of the two")
     if a.dtype not in _OURS or a.layout != torch.strided or torch.overrides.has_torch_function((a, b)):
-        return composed(a, b, c, bias, alpha, beta, epilogue, out, out_dtype)
-    _check_types(a, c, bias, wanted, alpha, epilogue)
+        return composed(a, b, c, _bias_of_any(a, b, bias, epilogue), alpha, beta, epilogue, out, out_dtype)
+    _check_types(a, c, bias, wanted, alpha, beta, epilogue)
     posed = pose(a, b, fold=fold and not (epilogue is not None and epilogue.bias == "col"))
     m, n = posed.core[-2:]
-    if epilogue is not None and epilogue.gated and (n % 2 or b.dim() == 1):
-        raise ProblemError(f"N is {n}: a gated epilogue pairs columns j and N/2 + j, so B must have an even number")
+    _check_gate(epilogue, n, b)
     core_c = _expand_c(c, posed.core, posed.result)
     bias = _checked_bias(bias, epilogue, m if b.dim() == 1 or a.dim() == 1 else posed.result[-2], n)
     gated = epilogue is not None and epilogue.gated
     result = (*posed.result[:-1], n // 2) if gated else posed.result
     core = (*posed.core[:-1], n // 2) if gated else posed.core
+    # The key holds out's shape as it was: an empty one has no address yet.
+    resized = out is not None and tuple(out.shape) != result
     target = None if out is None else _target(out, result, core)
     kind = precision or "default"
-    core_a, core_b = (x.resolve_neg() if not watched(x) and x.is_neg() else x for x in (posed.a, posed.b))
-    value = product(core_a, core_b, core_c, bias, target, alpha, beta, kind, epilogue, wanted)
-    if key is not None and launch.on_gpu(a) and (out is None or target is not None):
-        given, core_operands = (a, b, c, bias), (core_a, core_b, core_c, bias)
+    if forward_ad._current_level >= 0 and a.dtype in _TORCHS:
+        # Forward derivatives: torch's own functions carry them, a launch of ours would drop them.
+        return composed(a, b, c, bias, alpha, beta, epilogue, out, wanted)
+    value = product(posed.a, posed.b, core_c, bias, target, alpha, beta, kind, epilogue, wanted)
+    if key is not None and launch.on_gpu(a) and (out is None or (target is not None and not resized)):
+        given, core_operands = (a, b, c, bias), (posed.a, posed.b, core_c, bias)
         _remember(key, name, given, core_operands, value, result, alpha, beta, precision, epilogue)
     if out is None:
         return value if tuple(value.shape) == result else value.view(result)
@@ -291,7 +302,7 @@ def _general(
 
 
 def _remember(
-    key: tuple[object, ...], name: str, given: tuple[Tensor | None, ...], posed: tuple[Any, ...], value: Tensor,
+    key: tuple[object, ...], name: str, given: tuple[Any, ...], posed: tuple[Any, ...], value: Tensor,
     result: tuple[int, ...], alpha: float, beta: float, precision: str | None, epilogue: Epilogue | None,
 ) -> None:  # fmt: skip
     """Keep the short way to this result, if no operand was copied on the long way to it."""
@@ -301,8 +312,7 @@ def _remember(
     kind = precision or "default"
     call = None
     if value.requires_grad:
-        vector = any(x is not None and x.dim() < 2 for x in given[:2])
-        if name not in ("linear", "matmul") or a.dim() != 2 or vector:
+        if name not in ("linear", "matmul") or a.dim() != 2 or given[0].dim() < 2 or given[1].dim() != 2:
             return
         # What autograd keeps is V: the product and its bias alone.
         part = None if epilogue is None or epilogue.bias is None else Epilogue(epilogue.bias)
@@ -314,7 +324,8 @@ def _remember(
             remember(key, front)
         return
     entry = entry_of(a, b, c, bias, value, alpha, beta, kind, epilogue)
-    if entry.by_torch and value.dtype == a.dtype and a.dtype in _TORCHS:
+    # torch's own functions want one type for all.
+    if entry.by_torch and a.dtype in _TORCHS and all(x is None or x.dtype == a.dtype for x in (value, c, bias)):
         call = torch_call(name, given, alpha, beta, epilogue)
         if call is not None and precision is not None and a.dtype == _FLOAT32:
             call = at_precision(call, precision)
@@ -341,8 +352,9 @@ def _autocast(*tensors: Tensor | None) -> tuple[Any, ...]:
 
 
 def _check_types(
-    a: Tensor, c: Tensor | None, bias: Tensor | None, wanted: torch.dtype, alpha: float, epilogue: Epilogue | None
-) -> None:
+    a: Tensor, c: Tensor | None, bias: Tensor | None, wanted: torch.dtype, alpha: float, beta: float,
+    epilogue: Epilogue | None,
+) -> None:  # fmt: skip
     allowed = _OUT_TYPES[a.dtype]
     if wanted not in allowed:
         raise ProblemError(
@@ -354,8 +366,10 @@ def _check_types(
         if operand is not None and operand.dtype.is_complex:
             raise ProblemError(f"{name} is {operand.dtype} and A {a.dtype}: convert one")
     if wanted == torch.int32:
-        if alpha not in (0, 1) or (epilogue is not None and (epilogue.activation or epilogue.scale != 1)):
-            raise ProblemError("an int32 result takes no alpha and no activation: ask for out_dtype=torch.float32")
+        if alpha not in (0, 1) or beta != int(beta) or (epilogue and (epilogue.activation or epilogue.scale != 1)):
+            raise ProblemError(
+                "an int32 result takes no alpha, a whole beta and no activation: ask for out_dtype=torch.float32"
+            )
         for name, operand in (("C", c), ("bias", bias)):
             if operand is not None and operand.dtype != torch.int32:
                 raise ProblemError(f"{name} is {operand.dtype} and the result int32: convert it to int32")
@@ -382,14 +396,26 @@ def _checked_bias(bias: Tensor | None, epilogue: Epilogue | None, m: int, n: int
     return bias if bias.stride(0) == 1 or length == 1 else bias.contiguous()
 
 
+def _check_gate(epilogue: Epilogue | None, n: int, b: Tensor) -> None:
+    if epilogue is not None and epilogue.gated and (n % 2 or b.dim() == 1):
+        raise ProblemError(f"N is {n}: a gated epilogue pairs columns j and N/2 + j, so B must have an even number")
+
+
+def _bias_of_any(a: Tensor, b: Tensor, bias: Tensor | None, epilogue: Epilogue | None) -> Tensor | None:
+    """The bias, checked before any shapes are (torch checks those)."""
+    m, n = (a.shape[-2] if a.dim() > 1 else 1), (b.shape[-1] if b.dim() > 1 else 1)
+    _check_gate(epilogue, n, b)
+    return _checked_bias(bias, epilogue, m, n)
+
+
 def _target(out: Tensor, result: tuple[int, ...], core: tuple[int, ...]) -> Tensor | None:
     """``out`` in the product's shape, or ``None`` where no view of it has that (it is then copied to)."""
     if tuple(out.shape) != result:
         if out.numel() != 0:
             raise ProblemError(f"out is {words(out)} and the result {'x'.join(map(str, result))}: pass that shape")
         out.resize_(result)
-    if any(stride == 0 and extent > 1 for stride, extent in zip(out.stride(), out.shape, strict=True)):
-        raise ProblemError(f"out has a stride of 0 {tuple(out.stride())}: its elements share memory; pass a dense one")
+    if overlaps_itself(out):
+        raise ProblemError(f"out has strides {tuple(out.stride())}: its elements share memory; pass a dense one")
     if not torch.compiler.is_compiling() and out.is_neg():
         return None
     return view_as(out, core)
@@ -404,26 +430,35 @@ def _scaled(
     if a.dtype not in _NARROW:
         raise ProblemError(f"A is {a.dtype}: scales are for int8 and fp8 operands; use alpha")
     wanted = out.dtype if out is not None else out_dtype or torch.bfloat16
-    factor = _number("alpha", alpha)
+    factor, beta = _number("alpha", alpha), _number("beta", beta)
+    if c is None and beta != 0:
+        raise ProblemError(f"beta is {beta} but no C was given: pass C, or beta=0")
+    epilogue = _with_bias(epilogue, bias)
     factors = []
     for name, scale, operand, axis in (("scale_a", scale_a, a, -2), ("scale_b", scale_b, b, -1)):
         if isinstance(scale, Tensor):
-            line = (operand.shape[-2], 1) if axis == -2 and operand.dim() > 1 else (1, operand.shape[-1])
-            if scale.numel() != 1 and tuple(scale.shape[-2:]) != line:
-                raise ProblemError(f"{name} is {words(scale)}: pass one element, or {line[0]}x{line[1]}")
-            factors.append(scale.reshape(()) if scale.numel() == 1 else scale)
+            _check_tensors(A=a, **{name: scale})
+            line = (operand.shape[-2], 1) if axis == -2 else (1, operand.shape[-1])
+            if scale.numel() != 1 and (operand.dim() < 2 or tuple(scale.shape[-2:]) != line):
+                wants = f", or {line[0]}x{line[1]}" if operand.dim() > 1 else ""
+                raise ProblemError(f"{name} is {words(scale)}: pass one element{wants}")
+            factors.append((name, scale.reshape(()) if scale.numel() == 1 else scale))
         elif scale is not None:
             factor *= _number(name, scale)
     value = _general(a, b, alpha=factor, out_dtype=torch.float32, name="gemm")
-    for scale in factors:
+    shape = tuple(value.shape)
+    for name, scale in factors:
         value = value * scale
+        if tuple(value.shape) != shape:
+            product_words = "x".join(map(str, shape))
+            raise ProblemError(f"{name} is {words(scale)} and A @ B {product_words}: their batches must be equal")
+    bias = _bias_of_any(a, b, bias, epilogue)
     if c is not None and beta != 0:
-        value = value + beta * c
-    if epilogue is not None or bias is not None:
-        rest = epilogue or Epilogue()
-        if bias is not None and rest.bias is None:
-            rest = Epilogue("row", rest.activation, rest.gated, rest.scale)
-        value = fallback.apply_epilogue(value, bias, rest)
+        full = _expand_c(c, shape, shape)
+        assert full is not None
+        value = value + beta * full
+    if epilogue is not None:
+        value = finished(value, a, b, bias, epilogue)
     if out is None:
         return value.to(wanted)
     _target(out, tuple(value.shape), tuple(value.shape))

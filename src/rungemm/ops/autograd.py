@@ -15,7 +15,7 @@ from torch import Tensor
 from ..problem import Epilogue
 from .fallback import activate
 
-__all__ = ["Call", "gradients", "mapped", "without_bias"]
+__all__ = ["Call", "gradients", "kept", "mapped", "without_bias"]
 
 Call = Callable[
     [Tensor, Tensor, "Tensor | None", "Tensor | None", float, float, str, "Epilogue | None", torch.dtype], Tensor
@@ -31,10 +31,19 @@ def without_bias(epilogue: Epilogue | None) -> Epilogue | None:
     return None if rest.is_identity else rest
 
 
+def kept(
+    needed: tuple[bool, ...], epilogue: Epilogue | None, a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """What the gradients that are needed take of A, B, C and the bias: a frozen weight's activations are not held."""
+    if without_bias(epilogue) is not None:
+        return a, b, c, bias
+    return a if needed[1] else None, b if needed[0] else None, None, None
+
+
 def gradients(
     call: Call,
     grad: Tensor,
-    operands: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
+    operands: tuple[Any, Any, Tensor | None, Tensor | None],
     types: tuple[torch.dtype | None, torch.dtype | None],
     alpha: float,
     beta: float,
@@ -45,7 +54,7 @@ def gradients(
     """The gradients of A, B, C and the bias that are needed, from that of the result.
 
     Args:
-        operands: A, B, C and the bias; the last two only where an activation's derivative needs V again.
+        operands: A, B, C and the bias, as :func:`kept` chose.
         types: the types of C and the bias.
     """
     a, b, c, bias = operands
@@ -55,11 +64,13 @@ def gradients(
         value = call(a, b, c, bias, alpha, beta, precision, None if kind is None else Epilogue(kind), grad.dtype)
         grad = _before_epilogue(grad, value, rest)
     grad_a = grad_b = grad_c = grad_bias = None
-    cast = grad if grad.dtype == a.dtype else grad.to(a.dtype)
-    if needed[0]:
-        grad_a = call(cast, b.mT, None, None, alpha, 0.0, precision, None, a.dtype)
-    if needed[1]:
-        grad_b = call(a.mT, cast, None, None, alpha, 0.0, precision, None, b.dtype)
+    if needed[0] or needed[1]:
+        dtype = (a if a is not None else b).dtype  # A and B are of one type
+        cast = grad if grad.dtype == dtype else grad.to(dtype)
+        if needed[0]:
+            grad_a = call(cast, b.mT, None, None, alpha, 0.0, precision, None, dtype)
+        if needed[1]:
+            grad_b = call(a.mT, cast, None, None, alpha, 0.0, precision, None, dtype)
     if needed[2]:
         grad_c = (grad if beta == 1 else grad * beta).to(types[0])
     if needed[3]:

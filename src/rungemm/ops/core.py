@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..problem import Epilogue
 from . import custom
-from .autograd import gradients, mapped, without_bias
+from .autograd import gradients, kept, mapped, without_bias
 from .execute import execute
 from .fallback import apply_epilogue
 
@@ -97,8 +97,7 @@ class _Product(torch.autograd.Function):
         a, b, c, bias, *scalars, _ = inputs
         ctx.scalars = scalars
         ctx.types = None if c is None else c.dtype, None if bias is None else bias.dtype
-        again = without_bias(scalars[3]) is not None
-        ctx.save_for_backward(a, b, c if again else None, bias if again else None)
+        ctx.save_for_backward(*kept(ctx.needs_input_grad, scalars[3], a, b, c, bias))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..problem import Epilogue
-from .autograd import gradients, mapped, without_bias
+from .autograd import gradients, kept, mapped
 from .execute import execute, result_shape
 
 __all__ = ["gemm", "gemm_out", "through_operator"]
@@ -86,8 +86,7 @@ def _set_up(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     a, b, c, bias, alpha, beta, precision, *values, _ = inputs
     ctx.scalars = alpha, beta, precision, _epilogue(*values)
     ctx.types = None if c is None else c.dtype, None if bias is None else bias.dtype
-    again = without_bias(ctx.scalars[3]) is not None
-    ctx.save_for_backward(a, b, c if again else None, bias if again else None)
+    ctx.save_for_backward(*kept(ctx.needs_input_grad, ctx.scalars[3], a, b, c, bias))
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:

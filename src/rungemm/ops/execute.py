@@ -75,6 +75,9 @@ def execute(
             return value.contiguous()
         out.copy_(value)
         return out
+    # Lazily negated tensors come from users and as gradients: a kernel sees the memory, not the bit.
+    a, b = (x.resolve_neg() if x.is_neg() else x for x in (a, b))
+    c, bias = (x.resolve_neg() if x is not None and x.is_neg() else x for x in (c, bias))
     if precision == "default":
         precision = fallback.current_precision() if a.dtype == torch.float32 else "ieee"
     target = out

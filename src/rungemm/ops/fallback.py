@@ -100,7 +100,8 @@ def linear_part(
             value = value + bias
         return value
     if c is not None:
-        value = value + (c if beta == 1 else beta * c)
+        weight = beta if c.is_floating_point() else int(beta)  # int32 sums stay exact
+        value = value + (c if beta == 1 else weight * c)
     if bias is not None:
         value = value + bias
     return value.to(out_dtype)

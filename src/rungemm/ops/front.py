@@ -3,7 +3,7 @@
 A front is made after a call has gone the long way (checks, shapes, choice) with tensors that nothing watches. Its key
 holds everything that the long way looked at: shapes, strides, types, devices, the last four bits of each address, the
 scalars, torch's precision, whether a gradient is wanted. What a key cannot hold is asked in every call: autocast,
-transforms, the negative bit, memory shared with ``out``.
+transforms, forward derivatives, the negative bit, memory shared with ``out``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad as _forward_ad
 
 from ..problem import Epilogue
 from . import fallback
@@ -45,6 +46,7 @@ def matmul_key(a: Tensor, b: Tensor, out: Tensor | None, precision: str | None) 
         or _modes()
         or _tracer() is not None
         or _autocast()
+        or _forward_ad._current_level >= 0
         or a.layout is not _STRIDED
         or b.layout is not _STRIDED
         or a.is_neg()
@@ -104,6 +106,7 @@ def key_of(
         or _modes()
         or _tracer() is not None
         or _autocast()
+        or _forward_ad._current_level >= 0
         or a.layout is not _STRIDED
         or b.layout is not _STRIDED
         or a.is_neg()
@@ -179,10 +182,11 @@ def torch_call(
 ) -> TorchCall | None:
     """torch's own function for a call of ours by that name, where there is one and something is multiplied."""
     a, b, c, _ = operands
-    if name == "gemm" and epilogue is None and a is not None and b is not None:
-        if c is None and alpha == 1:
-            name = "matmul"
-        elif c is not None and a.dim() == b.dim() == 2:
+    if name in ("gemm", "addmm") and epilogue is None and a is not None and b is not None:
+        if c is None:
+            # beta is 0: C may be of any shape and type, which torch.addmm would not have.
+            name = "matmul" if alpha == 1 else ""
+        elif a.dim() == b.dim() == 2:
             name = "addmm"
     if name == "matmul" and epilogue is None:
         return lambda a, b, c, bias, out: torch.matmul(a, b) if out is None else torch.matmul(a, b, out=out)

@@ -31,7 +31,8 @@ def training_call(
     """
     rest = without_bias(epilogue)
     grad = torch.empty(a.shape[0], b.shape[1], dtype=front.dtype, device=a.device)
-    if front.entry.by_torch and front.dtype == a.dtype and (precision == "default" or a.dtype != torch.float32):
+    one_type = front.dtype == a.dtype and (bias is None or bias.dtype == a.dtype)
+    if front.entry.by_torch and one_type and (precision == "default" or a.dtype != torch.float32):
         products = ((grad, b.mT, torch.empty_like(a)), (a.mT, grad, torch.empty_like(b)))
         if all(entry_of(x, y, None, None, to, 1.0, 0.0, precision, None).by_torch for x, y, to in products):
             return torch_call(name, (a, b, None, bias), 1.0, 0.0, epilogue)
@@ -51,8 +52,9 @@ class _Rows(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, front: Front, transposed: bool, precision: str
     ) -> Tensor:
-        ctx.save_for_backward(x, w)
-        ctx.facts = transposed, precision, None if bias is None else bias.dtype
+        needs_x, needs_w, *_ = ctx.needs_input_grad
+        ctx.save_for_backward(x if needs_w else None, w if needs_x else None)
+        ctx.facts = transposed, precision, None if bias is None else bias.dtype, x.shape, x.dtype
         out = x.new_empty(front.shape, dtype=front.dtype)
         entry = front.entry
         if entry.at is not None:
@@ -65,17 +67,17 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         x, w = ctx.saved_tensors
-        transposed, precision, bias_type = ctx.facts
+        transposed, precision, bias_type, shape, dtype = ctx.facts
         grad_x = grad_w = grad_bias = None
         rows = grad.reshape(-1, grad.shape[-1])
-        cast = rows if rows.dtype == x.dtype else rows.to(x.dtype)
+        cast = rows if rows.dtype == dtype else rows.to(dtype)
         if ctx.needs_input_grad[0]:
             columns = w if transposed else w.mT
-            grad_x = product(cast, columns, None, None, None, 1.0, 0.0, precision, None, x.dtype).view(x.shape)
+            grad_x = product(cast, columns, None, None, None, 1.0, 0.0, precision, None, dtype).view(shape)
         if ctx.needs_input_grad[1]:
             flat = x.reshape(-1, x.shape[-1])
             left, right = (cast.mT, flat) if transposed else (flat.mT, cast)
-            grad_w = product(left, right, None, None, None, 1.0, 0.0, precision, None, w.dtype)
+            grad_w = product(left, right, None, None, None, 1.0, 0.0, precision, None, dtype)
         if ctx.needs_input_grad[2] and bias_type is not None:
             grad_bias = rows.sum(0).to(bias_type)
         return grad_x, grad_w, grad_bias, None, None, None

@@ -6,14 +6,15 @@ is the same for every batch becomes one product with more rows, or has stride 0.
 
 from __future__ import annotations
 
-from math import prod
+from itertools import combinations
+from math import gcd, prod
 from typing import NamedTuple
 
 from torch import Tensor
 
 from ..problem import ProblemError
 
-__all__ = ["Posed", "pose", "view_as", "words"]
+__all__ = ["Posed", "overlaps_itself", "pose", "view_as", "words"]
 
 
 class Posed(NamedTuple):
@@ -106,3 +107,14 @@ def view_as(x: Tensor, shape: tuple[int, ...]) -> Tensor | None:
         return x.view(shape)
     except RuntimeError:
         return None
+
+
+def overlaps_itself(x: Tensor) -> bool:
+    """Whether two indices along some pair of dimensions are one place in memory: exact for matrices."""
+    axes = [(stride, extent) for stride, extent in zip(x.stride(), x.shape, strict=True) if extent > 1]
+    if x.numel() == 0:
+        return False
+    if any(stride == 0 for stride, _ in axes):
+        return True
+    # i * s = j * t first at i = t / gcd, j = s / gcd.
+    return any(t // gcd(s, t) < m and s // gcd(s, t) < n for (s, m), (t, n) in combinations(axes, 2))
