@@ -9,7 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rungemm.bench.cold import WarmCacheError  # noqa: E402
-from rungemm.bench.contenders import Contender, Ours, TorchMatmul  # noqa: E402
+from rungemm.bench.contenders import Contender, Ours, TorchMatmul, contender_named  # noqa: E402
+from rungemm.bench.cublaslt import BestOfLt  # noqa: E402
 from rungemm.bench.interleaved import StopRule  # noqa: E402
 from rungemm.bench.measurement import Settings, measure  # noqa: E402
 from rungemm.dtypes import BF16  # noqa: E402
@@ -63,3 +64,30 @@ def test_torch_against_itself_is_one() -> None:
     result = measure(problem, [TorchMatmul(), TorchMatmul(name="again")], GPU, settings=settings)
     ratio = result.ratio("cublas", "again")
     assert ratio is not None and abs(ratio.value - 1) < 0.01, str(ratio)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem.dense(1024, 1024, 1024, dtype=BF16, layout="NT"),
+        Problem.dense(777, 513, 300, alpha=1.5, layout="TN"),
+        Problem.dense(512, 256, 384, precision="tf32", layout="TT"),
+        Problem.dense(256, 256, 128, dtype=BF16, batch=4),
+    ],
+    ids=str,
+)
+def test_cublaslt_is_right_and_no_slower_than_torchs_choice(problem: Problem) -> None:
+    result = measure(problem, [TorchMatmul(), BestOfLt()], GPU, settings=QUICK)
+    lane = result.lanes["cublaslt"]
+    assert lane.failure is None, lane.failure
+    assert lane.record["config"]["of"] >= 1
+    ratio = result.ratio("cublas", "cublaslt")
+    assert ratio is not None and ratio.value > 0.93, f"{ratio}, {lane.record}"
+
+
+@pytest.mark.parametrize("name", ["tl-dot", "torch-compile"])
+def test_other_contenders_are_right(name: str) -> None:
+    problem = Problem.dense(1024, 512, 768, dtype=BF16)
+    result = measure(problem, [TorchMatmul(), contender_named(name, GPU, problem)], GPU, settings=QUICK)
+    assert result.lanes[name].failure is None, result.lanes[name].failure
+    assert result.lanes[name].tflops

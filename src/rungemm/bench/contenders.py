@@ -26,7 +26,6 @@ __all__ = [
     "NoKernelError",
     "Ours",
     "TorchCompile",
-    "TorchLt",
     "TorchMatmul",
     "Unable",
     "UserCallable",
@@ -171,28 +170,6 @@ class TorchMatmul(Contender):
 
 
 @dataclass
-class TorchLt(TorchMatmul):
-    """torch with cuBLASLt asked for by name: its heuristics are not always those that torch.matmul gets."""
-
-    name: str = "cublaslt"
-
-    def bind(self, problem: Problem, operands: Operands) -> Call:
-        import torch
-
-        call, prefer = super().bind(problem, operands), torch.backends.cuda.preferred_blas_library
-
-        def preferring() -> None:
-            before = prefer()
-            prefer("cublaslt")
-            try:
-                call()
-            finally:
-                prefer(before)
-
-        return preferring
-
-
-@dataclass
 class TorchCompile(Contender):
     """torch.compile in mode "max-autotune-no-cudagraphs" (the mode's own graphs would copy the operands)."""
 
@@ -333,7 +310,9 @@ def contender_named(
     if key in ("torch-compile", "torch.compile"):
         return TorchCompile()
     if key == "cublaslt":
-        return TorchLt()
+        from .cublaslt import BestOfLt
+
+        return BestOfLt()
     if key == "tl-dot":
         from .tl_dot import TlDot  # here, so that only who asks for it loads Triton's own language
 

@@ -1,0 +1,279 @@
+"""cuBLASLt at its best: every algorithm that its heuristics propose is timed, and the fastest is the contender.
+
+torch takes the first proposal and keeps the choice to itself, so the library is called here by its C interface (the
+enumerations are those of NVIDIA's cuBLAS documentation, sections "cuBLASLt datatypes" and "cuBLASLt API"). cuBLASLt
+counts matrices by columns: a row-major product D = A @ B is asked for as D^T = B^T @ A^T.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..inputs import InputError
+from ..problem import Matrix, Problem
+from .contenders import Call, Contender, Operands
+
+__all__ = ["Algorithm", "BestOfLt", "CublasLt", "LtError", "Multiply"]
+
+LIBRARIES = ("libcublasLt.so.13", "libcublasLt.so.12")
+"""Sonames; torch has loaded one of them, and the loader hands out that one."""
+
+_TYPES = {"fp32": 0, "fp16": 2, "int8": 3, "int32": 10, "bf16": 14, "fp8e4m3": 28, "fp8e5m2": 29}  # cudaDataType_t
+_COMPUTE_FP32, _COMPUTE_TF32, _COMPUTE_INT32 = 68, 77, 72  # cublasComputeType_t
+_DESC_TRANSA, _DESC_TRANSB = 3, 4  # cublasLtMatmulDescAttributes_t
+_LAYOUT_BATCH, _LAYOUT_BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
+_PREF_WORKSPACE, _PREF_ALIGNMENTS = 1, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t; A, B, C, D
+
+WORKSPACE_BYTES = 32 << 20
+"""What torch gives cuBLASLt on Hopper."""
+
+PROPOSALS = 32
+FINALISTS = 6
+
+
+class LtError(RuntimeError):
+    """cuBLASLt refused a call; the message names it and its status."""
+
+
+class _Result(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = (
+        ("algorithm", ctypes.c_uint64 * 8),
+        ("workspace", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One proposal of the heuristics: its place in their order, the workspace it needs, and its opaque words."""
+
+    place: int
+    workspace: int
+    words: Any = field(repr=False, compare=False)
+
+
+class CublasLt:
+    """The library.
+
+    Raises:
+        LtError: it cannot be loaded, or gives no handle.
+    """
+
+    def __init__(self, names: Sequence[str] = LIBRARIES) -> None:
+        loaded, why = None, ""
+        for name in names:
+            try:
+                loaded = ctypes.CDLL(name)
+                break
+            except OSError as error:
+                why = str(error)
+        if loaded is None:
+            raise LtError(f"cuBLASLt cannot be loaded ({why}): torch for CUDA brings it")
+        self._library = loaded
+        self.handle = ctypes.c_void_p()
+        self.call("cublasLtCreate", ctypes.byref(self.handle))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status != 0:
+            raise LtError(f"{name} gave status {status}")
+
+    def create(self, name: str, *arguments: Any) -> ctypes.c_void_p:
+        """The object that ``cublasLt<name>Create`` makes."""
+        made = ctypes.c_void_p()
+        self.call(f"cublasLt{name}Create", ctypes.byref(made), *arguments)
+        return made
+
+    def set(self, name: str, made: ctypes.c_void_p, attribute: int, value: Any) -> None:
+        size = ctypes.c_size_t(ctypes.sizeof(value))
+        self.call(f"cublasLt{name}SetAttribute", made, attribute, ctypes.byref(value), size)
+
+
+class Multiply:
+    """A problem as cuBLASLt is asked for it: descriptors, and the algorithms that it proposes.
+
+    Raises:
+        InputError: a type, precision or stride that cuBLASLt's plain product does not take.
+        LtError: cuBLASLt says no.
+    """
+
+    def __init__(self, library: CublasLt, problem: Problem, alignments: Sequence[int]) -> None:
+        self.library, self.problem = library, problem
+        for role, matrix in (("A", problem.a), ("B", problem.b), ("D", problem.d)):
+            if matrix.dtype.name not in _TYPES:
+                raise InputError(f"cublaslt does not take {matrix.dtype.name} ({role})")
+        if problem.epilogue is not None or problem.precision == "tf32x3":
+            raise InputError("cublaslt is asked for plain products, in ieee or tf32: leave epilogue and tf32x3 out")
+        if problem.reads_c and (problem.c is None or _layout(problem.c) != _layout(problem.d)):
+            raise InputError("cublaslt is asked with C laid out as D")
+        whole = problem.a.dtype.name == "int8"
+        compute = _COMPUTE_INT32 if whole else _COMPUTE_TF32 if problem.precision == "tf32" else _COMPUTE_FP32
+        scale = _TYPES["int32" if whole else "fp32"]
+        self.descriptor = library.create("MatmulDesc", ctypes.c_int(compute), ctypes.c_int(scale))
+        # In cuBLASLt's order: its A is our B, its B our A; what is row-major here is transposed there already.
+        self.layouts = [self._matrix(problem.b, _DESC_TRANSA), self._matrix(problem.a, _DESC_TRANSB)]
+        self.layouts.append(self._matrix(problem.d, None))
+        number = ctypes.c_int32 if whole else ctypes.c_float
+        convert: Callable[[float], Any] = int if whole else float
+        self.alpha, self.beta = number(convert(problem.alpha)), number(convert(problem.beta if problem.reads_c else 0))
+        self.preference = library.create("MatmulPreference")
+        library.set("MatmulPreference", self.preference, _PREF_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
+        for attribute, alignment in zip(_PREF_ALIGNMENTS, alignments, strict=True):
+            library.set("MatmulPreference", self.preference, attribute, ctypes.c_uint32(alignment))
+
+    def _matrix(self, matrix: Matrix, transpose: int | None) -> ctypes.c_void_p:
+        by_rows, pitch = _layout(matrix)
+        if transpose is None and not by_rows:
+            raise InputError("cublaslt writes D by rows here: its columns must be 1 apart")
+        if transpose is not None:
+            self.library.set("MatmulDesc", self.descriptor, transpose, ctypes.c_int32(0 if by_rows else 1))
+        rows, cols = (matrix.cols, matrix.rows) if by_rows else (matrix.rows, matrix.cols)
+        made = self.library.create(
+            "MatrixLayout", ctypes.c_int(_TYPES[matrix.dtype.name]), ctypes.c_uint64(rows), ctypes.c_uint64(cols),
+            ctypes.c_int64(max(pitch, rows)),
+        )  # fmt: skip
+        if self.problem.batch != 1:
+            self.library.set("MatrixLayout", made, _LAYOUT_BATCH, ctypes.c_int32(self.problem.batch))
+            self.library.set("MatrixLayout", made, _LAYOUT_BATCH_STRIDE, ctypes.c_int64(matrix.batch_stride))
+        return made
+
+    def proposals(self, most: int = PROPOSALS) -> list[Algorithm]:
+        """The heuristics' algorithms, their favourite first."""
+        results, count = (_Result * most)(), ctypes.c_int()
+        a, b, d = self.layouts
+        self.library.call(
+            "cublasLtMatmulAlgoGetHeuristic", self.library.handle, self.descriptor, a, b, d, d, self.preference,
+            ctypes.c_int(most), results, ctypes.byref(count),
+        )  # fmt: skip
+        found = []
+        for place in range(count.value):
+            if results[place].state == 0:
+                words = (ctypes.c_uint64 * 8)(*results[place].algorithm)
+                found.append(Algorithm(place, int(results[place].workspace), words))
+        return found
+
+    def run(self, algorithm: Algorithm, operands: Operands, workspace: int, stream: int) -> None:
+        """Queue the product; ``workspace`` and ``stream`` are addresses."""
+        a, b, d = self.layouts
+        to = {role: ctypes.c_void_p(operands[role].data_ptr()) for role in ("A", "B", "D")}
+        c = ctypes.c_void_p(operands["C"].data_ptr()) if self.problem.reads_c else to["D"]
+        self.library.call(
+            "cublasLtMatmul", self.library.handle, self.descriptor, ctypes.byref(self.alpha), to["B"], a, to["A"], b,
+            ctypes.byref(self.beta), c, d, to["D"], d, algorithm.words, ctypes.c_void_p(workspace),
+            ctypes.c_size_t(WORKSPACE_BYTES), ctypes.c_void_p(stream),
+        )  # fmt: skip
+
+
+def _layout(matrix: Matrix) -> tuple[bool, int]:
+    """Whether elements of a row are adjacent, and the elements between rows (or columns)."""
+    if matrix.col_stride == 1 or matrix.cols == 1:
+        return True, matrix.row_stride
+    if matrix.row_stride == 1 or matrix.rows == 1:
+        return False, matrix.col_stride
+    raise InputError(f"cublaslt takes rows or columns of adjacent elements, not strides {matrix.row_stride} and "
+                     f"{matrix.col_stride}")  # fmt: skip
+
+
+@dataclass
+class BestOfLt(Contender):
+    """cuBLASLt with the fastest of its proposals, found with a cold L2 when the first operand set is bound."""
+
+    name: str = "cublaslt"
+    library: CublasLt | None = None
+    timer: Callable[[Call, int], list[float]] | None = None
+    """Seconds of so many runs of a call, each from a cold L2; the card's by default."""
+    _chosen: dict[Problem, tuple[Multiply, Algorithm, int, Any]] = field(default_factory=dict, repr=False)
+
+    def bind(self, problem: Problem, operands: Operands) -> Call:
+        import torch
+
+        if problem not in self._chosen:
+            self._chosen[problem] = self._choose(problem, operands)
+        multiply, algorithm, _, space = self._chosen[problem]
+        on_card = operands["D"].is_cuda
+
+        def call() -> None:
+            stream = torch.cuda.current_stream().cuda_stream if on_card else 0
+            multiply.run(algorithm, operands, space.data_ptr(), stream)
+
+        return call
+
+    def _choose(self, problem: Problem, operands: Operands) -> tuple[Multiply, Algorithm, int, Any]:
+        import torch
+
+        if self.library is None:
+            try:
+                self.library = CublasLt()
+            except LtError as error:
+                raise InputError(f"contender {self.name}: {error}") from None
+        order = [operands["B"], operands["A"], operands.get("C", operands["D"]), operands["D"]]
+        multiply = Multiply(self.library, problem, [_alignment(tensor.data_ptr()) for tensor in order])
+        proposals = multiply.proposals()
+        if not proposals:
+            raise InputError(f"cuBLASLt proposes no algorithm for {problem}")
+        space = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=operands["D"].device)
+        timer = self.timer or cold_timer()
+
+        def stream() -> int:
+            return torch.cuda.current_stream().cuda_stream if operands["D"].is_cuda else 0
+
+        def seconds(algorithm: Algorithm, times: int) -> float:
+            try:
+                took = timer(lambda: multiply.run(algorithm, operands, space.data_ptr(), stream()), times)
+            except LtError:
+                return float("inf")  # proposed, but refused when run: out
+            return statistics.median(took)
+
+        first = {algorithm: seconds(algorithm, 2) for algorithm in proposals}
+        best = min(first.values())
+        if best == float("inf"):
+            raise InputError(f"cuBLASLt runs none of its {len(proposals)} algorithms for {problem}")
+        finalists = sorted(first, key=lambda algorithm: first[algorithm])[:FINALISTS]
+        times = max(3, min(9, round(0.02 / best)))
+        chosen = min(finalists, key=lambda algorithm: seconds(algorithm, times))
+        return multiply, chosen, len(proposals), space
+
+    def record(self) -> dict[str, Any]:
+        chosen = next(reversed(self._chosen.values()), None)
+        if chosen is None:
+            return {}
+        _, algorithm, count, _ = chosen
+        return {"config": {"proposal": algorithm.place + 1, "of": count, "workspace": algorithm.workspace}}
+
+
+def _alignment(address: int) -> int:
+    """The largest power of two up to 256 that divides the address."""
+    return min(256, address & -address) if address else 256
+
+
+def cold_timer() -> Callable[[Call, int], list[float]]:
+    """A timer for the current CUDA device: before each run, more than the L2 holds is overwritten."""
+    import torch
+
+    device = torch.cuda.current_device()
+    scratch = torch.empty(
+        2 * torch.cuda.get_device_properties(device).L2_cache_size, dtype=torch.uint8, device=device
+    )  # fmt: skip
+
+    def timer(call: Call, times: int) -> list[float]:
+        call()
+        marks = []
+        for _ in range(times):
+            scratch.zero_()
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            call()
+            end.record()
+            marks.append((begin, end))
+        torch.cuda.synchronize()
+        return [begin.elapsed_time(end) * 1e-3 for begin, end in marks]
+
+    return timer
