@@ -33,7 +33,7 @@ def test_a_rung_with_a_config() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("cubla", "rung 'cubla' is unknown.*or cublas, cublaslt, .*champion or module:function"),
+        ("cubla", "rung 'cubla' is unknown.*or cublas, cublaslt, .*quack, cutlass or module:function"),
         ("vectorised@tile_q=4", "no field tile_q"),
         ("vectorised@tile_m", "not key=value"),
         ("nothere.module:f", "cannot import nothere.module"),

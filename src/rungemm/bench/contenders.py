@@ -2,13 +2,13 @@
 
 A contender is a name and :meth:`Contender.bind`, which turns one problem and one operand set into a call without
 arguments that queues the product into that set's ``D``. Everything that may take time (compiling, planning, choosing)
-happens in ``bind``; the call is what is timed. Optional peers register themselves in :data:`PEERS` when importable.
+happens in ``bind``; the call is what is timed. Contenders that need more than torch's own calls have modules of their
+own: :mod:`.cublaslt`, :mod:`.tl_dot`, :mod:`.peers`.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -262,19 +262,6 @@ class Unable(Contender):
         raise InputError(self.reason)
 
 
-PEERS: dict[str, str] = {"quack": "quack.gemm_interface"}
-"""Optional peers by name and the module that must be importable."""
-
-
-def _peer(name: str) -> Contender:
-    module = PEERS[name]
-    if importlib.util.find_spec(module.partition(".")[0]) is None:
-        raise InputError(
-            f"contender {name} needs the package {module.partition('.')[0]}: pip install it, or leave it out"
-        )
-    return UserCallable(f"{module}:gemm", name=name)
-
-
 def champion_for(problem: Problem, gpu: Gpu) -> Kernel[Any]:
     """The kernel to beat others with: the last champion of the ladder that takes the problem, else the last rung.
 
@@ -297,7 +284,7 @@ def contender_named(
     text: str, gpu: Gpu, problem: Problem | None = None, config_for: ConfigFor | None = None
 ) -> Contender:
     """A contender by what the user typed: "cublas" (or "torch"), "cublaslt", "torch-compile", "tl-dot", "library",
-    "champion", a rung, "rung@key=value,key=value", or "module:function".
+    "champion", a rung, "rung@key=value,key=value", a peer ("quack", "cutlass"), or "module:function".
 
     "champion" is a different kernel for different problems, so it needs one.
 
@@ -321,15 +308,17 @@ def contender_named(
         return Library()
     if key == "champion" and problem is not None:
         return Ours(champion_for(problem, gpu), gpu, name=key, label=key, config_for=config_for)
-    if key in PEERS:
-        return _peer(key)
+    if key in ("quack", "cutlass"):
+        from .peers import peer_named
+
+        return peer_named(key, gpu)
     if ":" in key:
         return UserCallable(key)
     name, _, settings = key.partition("@")
     try:
         kernel = find_kernel(name)
     except ValueError as error:
-        others = "cublas, cublaslt, torch-compile, tl-dot, library, champion or module:function"
+        others = "cublas, cublaslt, torch-compile, tl-dot, library, champion, quack, cutlass or module:function"
         raise InputError(f"contender {key!r}: {error}; or {others}") from error
     if not settings:
         return Ours(kernel, gpu, config_for=config_for)

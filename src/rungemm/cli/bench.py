@@ -32,7 +32,8 @@ def bench(
         list[str] | None,
         typer.Option(
             "--contender", "-c", metavar="NAME",
-            help="champion, library, cublaslt, torch-compile, tl-dot, a rung, rung@key=value,..., module:function. "
+            help="champion, library, cublaslt, torch-compile, tl-dot, quack, cutlass, a rung, rung@key=value,..., "
+            "module:function. "
             "[default: champion]",
         ),
     ] = None,
