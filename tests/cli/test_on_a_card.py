@@ -36,12 +36,16 @@ def card(monkeypatch):
     return launched
 
 
-def test_check_sends_views_with_their_strides_and_brings_them_back(card, capsys):
+def test_check_sends_views_with_their_strides_and_brings_them_back(card, capsys, monkeypatch):
+    compiled = []
+    monkeypatch.setattr("rungemm.compiling.compile_many", lambda jobs, **_: compiled.extend(plan for plan, _ in jobs))
     assert main(["check", "--rungs", "naive,vectorised", "--quick", "--json"]) == 0
     results = json.loads(capsys.readouterr().out)
     assert all(result["ok"] is not False for result in results)
     assert {"layout TN", "rows with a gap"} <= {result["case"] for result in results if result["ok"]}
     assert len(card) > len(results) / 2
+    # Everything that runs was compiled before, all at once.
+    assert sorted(card) == sorted(plan.kernel for plan in compiled)
 
 
 def test_the_ladder_runs_on_the_card_counts_one_tile_and_times(card, capsys, monkeypatch):
