@@ -164,7 +164,7 @@ def main() -> int:
     parser.add_argument("out", nargs="?", type=Path, metavar="OUT.json", help="write every row there")
     parser.add_argument("--rungs", nargs="*", metavar="NAME", help="these rungs of the ladder, or all of them")
     parser.add_argument("--workers", type=int, default=8, help="processes at a time (8)")
-    parser.add_argument("--seconds", type=float, default=120, help="a launch that takes longer hangs (120)")
+    parser.add_argument("--seconds", type=float, default=180, help="a launch that takes longer hangs (180)")
     parser.add_argument("--compile-only", action="store_true", help="rungs: only whether ConSan's pass takes them")
     parser.add_argument("--exhibit", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()

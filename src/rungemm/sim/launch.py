@@ -30,7 +30,7 @@ from .types import F32, of_numpy
 
 __all__ = ["SimReport", "run", "simulate"]
 
-_ASYNCHRONOUS = {
+ASYNCHRONOUS = {
     "async_copy_load",
     "mbarrier_init",
     "fence_async_shared",
@@ -256,7 +256,7 @@ def _launch(
 ) -> None:  # fmt: skip
     twin = translate_kernel(kernel)
     reached = operations_reached(kernel)
-    tracking = bool(reached & _ASYNCHRONOUS)
+    tracking = bool(reached & ASYNCHRONOUS)
     for buffer in buffers:
         buffer.begin_launch()
     if observer is not None:
