@@ -69,6 +69,7 @@ def label(config: ChampionConfig) -> str:
     text += (" il" if c.interleaved else "") + ("" if c.pinned else " free")
     text += (" across" if c.across else "") + (f" f{c.flush_k}" if c.flush_k else "")
     text += (f" r{c.max_registers}" if c.max_registers else "") + (" realign" if c.realign else "")
+    text += (f" k{c.k_groups} st{c.stages}" if c.k_groups > 1 else "") + (" strips" if c.strips else "")
     return text + (f" s{c.splits}" if c.splits > 1 else "")
 
 
@@ -129,6 +130,50 @@ def small_configs(problem: Problem) -> list[ChampionConfig]:
     return list(dict.fromkeys(found))
 
 
+FEW = ChampionConfig(8, 32, 64, 32, 8, 8, group_m=1, k_groups=8, stages=3)
+"""A tile of 32x64 for each SM, each of eight warps with all of it for an eighth of K."""
+
+
+def retry_configs() -> dict[str, list[ChampionConfig]]:
+    """What to try where the floors were missed: warps that split K, one launch where 132 SMs have a tile each."""
+    wide = replace(FEW, thread_n=4, num_warps=16)
+    square = replace(FEW, num_warps=16, tile_m=64, tile_k=64, max_registers=128)
+    tiny = ChampionConfig(4, 32, 64, 16, 4, 4, interleaved=True)
+    deep = replace(FEW, tile_k=64)
+    strips = [
+        replace(config, strips=True)
+        for config in (
+            FEW, replace(FEW, stages=4), replace(FEW, across=True), replace(FEW, pinned=False), deep,
+            replace(deep, pinned=False), replace(deep, stages=4), wide, replace(wide, tile_k=64),
+            replace(FEW, num_warps=16, k_groups=16, max_registers=128, pinned=False),
+        )
+    ]  # fmt: skip
+    return {
+        "333x777x555": [*strips, FEW, replace(SMALL_BEFORE, splits=6), replace(tiny, splits=4)],
+        "512x512x512": [
+            *(replace(config, strips=False) for config in strips), replace(tiny, splits=4),
+            replace(tiny, splits=4, interleaved=False), replace(CAPPED, num_warps=4, tile_m=64, splits=8),
+        ],
+        "256x256x16384": [
+            *(replace(square, splits=8, **change) for change in (
+                {}, {"across": True}, {"pinned": False}, {"tile_k": 32}, {"tile_k": 32, "stages": 4},
+            )),
+            replace(square, splits=8, num_warps=8, k_groups=4, max_registers=0),
+            replace(square, splits=8, num_warps=8, k_groups=4, max_registers=0, tile_k=32),
+            replace(square, splits=16, tile_m=128, k_groups=4, tile_k=32),
+            replace(square, splits=33, tile_m=128, tile_n=128, k_groups=2, tile_k=16),
+            replace(square, splits=33, tile_m=128, tile_n=128, k_groups=2, tile_k=32),
+            replace(CAPPED, splits=66),
+        ],
+    }  # fmt: skip
+
+
+def double_buffer_variants() -> list[dict[str, Any]]:
+    """The double buffer's lanes and orders of tiles."""
+    return [{"lanes_m": lanes, "group_m": group} for lanes, group in ((0, 1), (4, 1), (8, 1), (4, 8), (8, 8), (8, 4))]
+
+
+SMALL_BEFORE = ChampionConfig(4, 64, 64, 8, 8, 4)
 SMALL_SHAPES = ("1024x1024x1024", "512x512x512", "256x256x16384", "64x64x65536", "333x777x555")
 LARGE_SHAPES = ("8192x8192x4096", "16384x4096x2048")
 RAGGED_SHAPE = "4097x4095x4093"
@@ -295,6 +340,43 @@ def main() -> int:
         save(settings)
         report(measurement, {}, 30)
 
+    def retry() -> None:
+        """The missed floors: everything compiled at once, then each shape's candidates beside cuBLAS."""
+        chosen = {parse_shape(shape).problem(FP32, "NN", "ieee"): configs for shape, configs in retry_configs().items()}
+        lists: dict[Problem, list[Ours]] = {}
+        for problem, configs in chosen.items():
+            taken = [config for config in configs if KERNEL.supports(problem, config, gpu) is None]
+            lists[problem] = [Ours(KERNEL, gpu, config, name=label(config)) for config in taken]
+        main, buffered = parse_shape(MAIN_SHAPE).problem(FP32, "NN", "ieee"), find_kernel("double_buffer")
+        lists[main] = [
+            Ours(buffered, gpu, replace(buffered.default, **change), name=f"double_buffer {change}")
+            for change in double_buffer_variants()
+        ]
+        lists[main] += [Ours(KERNEL, gpu, replace(CAPPED, lanes_m=8), name="champion_fp32")]
+        jobs = [(problem, ours) for problem, found in lists.items() for ours in found]
+        results = compile_many([(ours.plan(problem), gpu.arch) for problem, ours in jobs], workers=options.workers)
+        print(f"{len(jobs)} compiled, {time.monotonic() - started:.0f} s", flush=True)
+        settings = Settings(rule=StopRule(options.rounds, options.rounds, 10.0), host_time=False, warm_up_s=0.3)
+        for problem, found in lists.items():
+            resources, kept = {}, []
+            for (_, ours), result in zip(jobs, results, strict=True):
+                if ours not in found:
+                    continue
+                if isinstance(result, BaseException):
+                    print(f"  {ours.name} does not compile: {str(result).splitlines()[0]}", flush=True)
+                    continue
+                resources[ours.name] = (result[0].registers, result[0].spill_bytes, result[0].shared_bytes)
+                kept.append(ours)
+            measurement = measure(problem, [TorchMatmul(), *kept], gpu, settings=settings)
+            record = measurement_record(measurement, "retry")
+            for name, used in resources.items():
+                names = ("registers", "spill_bytes", "shared_bytes")
+                record["lanes"][name]["resources"] = dict(zip(names, used, strict=True))
+            records.append(record)
+            save(settings)
+            torch.cuda.empty_cache()
+            report(measurement, resources, 20)
+
     def big() -> None:
         nonlocal best
         best = run(MAIN_SHAPE, best, options.rounds, 20, "explore")
@@ -324,6 +406,7 @@ def main() -> int:
         "small": small,
         "large": large,
         "variants": variants,
+        "retry": retry,
         "rungs": lambda: suite_run([MAIN_SHAPE], [find_kernel(name) for name in RUNGS], options.rounds, "ladder"),
         "suite": lambda: suite_run([str(s) for s in suite_named("cross27")], [KERNEL], options.rounds, "cross27"),
         "ncu": ncu,

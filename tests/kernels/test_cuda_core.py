@@ -18,6 +18,12 @@ RUNGS = [kernel.name for kernel in LADDER if kernel.family == "cuda_core"]
 SMALL_CHAMPION = ChampionConfig(4, 64, 64, 8, 8, 4, group_m=2, lanes_m=4, interleaved=True)
 
 
+FEW = ChampionConfig(4, 16, 32, 16, 4, 4, group_m=1, k_groups=4, stages=3)
+FEW_OF_32 = {
+    "num_warps": 32, "k_groups": 32, "tile_m": 16, "tile_n": 32, "tile_k": 32, "thread_m": 4, "thread_n": 4,
+}  # fmt: skip
+
+
 def run(kernel, config, problem, rng):
     """D of the simulated product, and its error against float64."""
 
@@ -147,6 +153,39 @@ def test_atomic_split_k_needs_no_workspace(rng):
     assert run(kernel, config, problem, rng)[1] < 1e-6
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(53, 75, 39), (16, 64, 48), (5, 9, 50), (36, 84, 20), (37, 30, 7)])
+@pytest.mark.parametrize("strips", [False, True])
+def test_groups_of_warps_split_k(shape, layout, strips, rng):
+    """With strips of every kind (below, on the right, both, none), and matrices smaller than a tile."""
+    kernel = find_kernel("champion_fp32")
+    problem = Problem.dense(*shape, layout=layout, alpha=0.5, beta=2.0)
+    assert run(kernel, replace(FEW, strips=strips), problem, rng)[1] < 1e-6
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"thread_m": 8, "thread_n": 8, "tile_m": 32, "tile_n": 64, "k_groups": 8, "num_warps": 8, "strips": True},
+        {"thread_m": 16, "tile_m": 64, "stages": 2}, {"thread_n": 16, "tile_n": 128, "lanes_m": 2, "across": True},
+        {"num_warps": 8, "tile_m": 32, "interleaved": True, "pinned": False}, {"splits": 3}, {"stages": 8},
+    ],
+)  # fmt: skip
+def test_groups_of_warps_of_every_kind(changes, rng):
+    kernel = find_kernel("champion_fp32")
+    problem = Problem.dense(69, 80, 131, alpha=0.5, beta=2.0)
+    assert run(kernel, replace(FEW, **changes), problem, rng)[1] < 1e-6
+
+
+def test_strips_need_no_more_programs_than_their_area():
+    """333x777 in 32x64 tiles is 11x13; as 10x12 and two strips of 2048 elements a tile it is one a multiprocessor."""
+    kernel = find_kernel("champion_fp32")
+    config = ChampionConfig(8, 32, 64, 32, 8, 8, k_groups=8, stages=3)
+    problem = Problem.dense(333, 777, 555)
+    plans = [kernel.plan(problem, replace(config, strips=strips), DEFAULT_GPU) for strips in (False, True)]
+    assert [plan.launches[0].programs for plan in plans] == [11 * 13, 10 * 12 + 7 + 3]
+
+
 def test_search_space_is_large_and_says_why_it_rejects():
     kernel = find_kernel("autotuned")
     problem = Problem.dense(4096, 4096, 4096)
@@ -164,6 +203,9 @@ def test_search_space_is_large_and_says_why_it_rejects():
         ("warp_tile", {"warp_m": 256, "warp_n": 16}, "does not divide"),
         ("split_k", {"splits": 0}, "splits"),
         ("champion_fp32", {"thread_m": 2, "num_warps": 32}, "thread_m"),
+        ("champion_fp32", FEW_OF_32, "k_groups"),
+        ("champion_fp32", {"k_groups": 2, "num_warps": 16, "stages": 9}, "stages"),
+        ("champion_fp32", {"k_groups": 2, "num_warps": 16, "splits": 2, "strips": True}, "strips"),
     ],
 )
 def test_predicate_names_the_fault(name, changes, says):

@@ -16,6 +16,7 @@ from ...problem import Matrix, Problem
 from ..common import cdiv, gemm_arguments
 from ..copies import Copy, copy_launches
 from ..plan import Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
+from .champion_few import few_plan, rejects_few, shared_bytes_of_few
 from .champion_kernel import champion_fp32_kernel
 from .simt import SimtConfig, SimtKernel
 from .split import partial_arguments, partial_sums, reduction_launch, split_stride
@@ -40,6 +41,9 @@ class ChampionConfig(SimtConfig):
         flush_k: after so many steps along K the sums are added to totals in a workspace and start anew, which makes
             long sums more exact; a multiple of 2 tile_k, or 0 for one sum.
         realign: operands that cannot be copied 16 bytes at a time are first laid out anew by a launch of their own.
+        k_groups: over 1, so many groups of warps split K within a block (:mod:`.champion_few_kernel`), and then
+        stages: buffers of each operand's tile, and
+        strips: what is left at the edges of D gets long, thin tiles of its own.
     """
 
     num_warps: int = 8
@@ -56,6 +60,9 @@ class ChampionConfig(SimtConfig):
     flush_k: int = 0
     across: bool = False
     realign: bool = False
+    k_groups: int = 1
+    stages: int = 2
+    strips: bool = False
 
     @property
     def warps_m(self) -> int:
@@ -268,6 +275,10 @@ class ChampionFp32(SimtKernel):
                 return f"{name} is {getattr(config, name)}: a thread's tile is 4, 8 or 16 a side"
         if config.lanes_m not in (1, 2, 4, 8, 16, 32):
             return f"lanes_m is {config.lanes_m}: a power of two up to 32"
+        if config.splits < 1:
+            return f"splits is {config.splits}: 1 or more"
+        if config.k_groups > 1:
+            return None
         if config.warps_m < 1 or config.num_warps % config.warps_m:
             return (
                 f"tile_m is {config.tile_m}: {config.lanes_m} lanes of {config.thread_m} rows make a warp "
@@ -275,14 +286,23 @@ class ChampionFp32(SimtKernel):
             )
         if config.tile_k not in (4, 8, 16, 32):
             return f"tile_k is {config.tile_k}: 4, 8, 16 or 32"
-        if config.splits < 1:
-            return f"splits is {config.splits}: 1 or more"
         if config.flush_k < 0 or config.flush_k % (2 * config.tile_k):
             return f"flush_k is {config.flush_k}: 0, or a multiple of {2 * config.tile_k}, two tiles along K"
         return None
 
+    def rejects(self, problem: Problem, config: SimtConfig, gpu: Gpu) -> str | None:
+        assert isinstance(config, ChampionConfig)
+        reason = super().rejects(problem, config, gpu)
+        return rejects_few(problem, config) if reason is None and config.k_groups > 1 else reason
+
+    def covered(self, config: SimtConfig) -> int:
+        assert isinstance(config, ChampionConfig)
+        return super().covered(config) // config.k_groups
+
     def shared_bytes(self, config: SimtConfig) -> int:
         assert isinstance(config, ChampionConfig)
+        if config.k_groups > 1:
+            return shared_bytes_of_few(config)
         return 2 * 4 * config.tile_k * (config.tile_m + config.tile_n + 2 * PAD)
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
@@ -291,6 +311,8 @@ class ChampionFp32(SimtKernel):
 
     def build(self, problem: Problem, config: SimtConfig, gpu: Gpu) -> LaunchPlan:
         assert isinstance(config, ChampionConfig)
+        if config.k_groups > 1:
+            return few_plan(problem, config)
         copies = realigned(problem, config)
         a, b = (copies[role].padded_copy if role in copies else m for role, m in (("A", problem.a), ("B", problem.b)))
         m, n = a.rows, b.cols
