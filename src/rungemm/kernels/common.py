@@ -11,6 +11,7 @@ from typing import Any
 
 from ..compat import constexpr, gl, jit
 from ..problem import Problem
+from .epilogue import bias_of, finished
 from .plan import Argument, Pointer, Scalar, strides_of
 
 __all__ = ["cdiv", "gemm_arguments", "gemm_constants", "load_tile", "store_tile", "tile_of_program"]
@@ -65,13 +66,18 @@ def load_tile(matrix, rows, cols, row_stride, col_stride, row_end, col_end, MASK
 @jit
 def store_tile(
     acc, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta,
-    READ_C: constexpr, MASK_ROWS: constexpr, MASK_COLS: constexpr,
+    READ_C: constexpr, MASK_ROWS: constexpr, MASK_COLS: constexpr, finish=None,
 ):  # fmt: skip
-    """``D[rows, cols] = alpha * acc + beta * C[rows, cols]``; without READ_C, C is not touched."""
+    """``D[rows, cols] = alpha * acc + beta * C[rows, cols]``; without READ_C, C is not touched.
+
+    ``finish``: what of an epilogue follows (:class:`.epilogue.Finish`), in the kernels that fuse one.
+    """
     out = acc * alpha
     if READ_C:
         old = load_tile(c, rows, cols, c_row, c_col, M, N, MASK_ROWS, MASK_COLS)
         out = gl.fma(old.to(gl.float32), beta, out)
+    if finish is not None:
+        out = finished(out, bias_of(finish, rows, cols, M, N), finish)
     pointers = d + rows * d_row + cols * d_col
     value = out.to(d.dtype.element_ty)
     if MASK_ROWS or MASK_COLS:

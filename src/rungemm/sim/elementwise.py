@@ -204,6 +204,6 @@ ELEMENTWISE: dict[str, Any] = {
     "log": _unary(np.log), "log2": _unary(np.log2), "cos": _unary(np.cos), "sin": _unary(np.sin),
     "sqrt": _unary(np.sqrt), "sqrt_rn": _unary(np.sqrt), "rsqrt": _unary(lambda x: 1.0 / np.sqrt(x)),
     "floor": _unary(np.floor), "ceil": _unary(np.ceil), "erf": _unary(_erf), "abs": math_abs, "fdiv": fdiv,
-    "div_rn": fdiv, "umulhi": umulhi,
+    "div_rn": fdiv, "reciprocal": _unary(lambda x: 1.0 / x), "umulhi": umulhi,
 }  # fmt: skip
 """By Gluon's own names."""

@@ -12,6 +12,7 @@ from ...compat import constexpr, gl, jit
 from ...dtypes import FP32
 from ...problem import Problem
 from ..common import cdiv, gemm_arguments, store_tile
+from ..epilogue import Finish, epilogue_arguments, epilogue_constants
 from ..plan import Argument, Launch, Pointer, Scalar, Workspace
 
 __all__ = ["PARTIAL_SUMS", "partial_arguments", "partial_sums", "prescale_launch", "reduction_launch", "split_stride"]
@@ -25,9 +26,9 @@ ENOUGH_BLOCKS = 264
 
 @jit
 def add_up_kernel(
-    partial, c, d, c_row, c_col, d_row, d_col, M, N, alpha, beta, pitch, split_stride,
+    partial, c, d, c_row, c_col, d_row, d_col, M, N, alpha, beta, pitch, split_stride, bias, scale,
     COLS: constexpr, PARTS: constexpr, SPLITS: constexpr, READ_C: constexpr, MASK_N: constexpr, MASK_PITCH: constexpr,
-    NUM_WARPS: constexpr,
+    NUM_WARPS: constexpr, BIAS: constexpr, ACTIVATION: constexpr, SCALED: constexpr,
 ):  # fmt: skip
     # A row's piece of COLS elements by PARTS partial sums: four elements a lane, other parts in other lanes and warps.
     LANES_N: constexpr = min(32, COLS // 4)
@@ -49,7 +50,8 @@ def add_up_kernel(
     total = gl.convert_layout(gl.sum(acc, axis=0)[None, :], STORE)
     rows = row + gl.arange(0, 1, gl.SliceLayout(1, STORE))[:, None]
     cols = (start + gl.arange(0, COLS, gl.SliceLayout(0, STORE)))[None, :]
-    store_tile(total, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, False, MASK_N)
+    finish = Finish(bias, scale, BIAS, ACTIVATION, SCALED)
+    store_tile(total, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, False, MASK_N, finish)
 
 
 def partial_sums(problem: Problem, splits: int, pitch: int) -> Workspace:
@@ -78,7 +80,7 @@ def prescale_launch(problem: Problem) -> Launch:
 
 
 def reduction_launch(problem: Problem, splits: int, pitch: int) -> Launch:
-    """The second launch: ``D = alpha * (sum of the partial sums, in a fixed order) + beta * C``."""
+    """The second launch: ``D = alpha * (sum of the partial sums, in a fixed order) + beta * C``, then the epilogue."""
     return _add_up(problem, splits, pitch)
 
 
@@ -90,11 +92,13 @@ def _add_up(problem: Problem, splits: int, pitch: int) -> Launch:
         *((name, known[name]) for name in taken),
         ("pitch", Scalar.index(pitch)),
         ("split_stride", split_stride(problem, pitch)),
+        *epilogue_arguments(problem),
     )
     warps, cols, parts = _shape(problem, splits)
     constants = (
         ("COLS", cols), ("PARTS", parts), ("SPLITS", splits), ("READ_C", problem.reads_c),
         ("MASK_N", problem.n % cols != 0), ("MASK_PITCH", pitch % cols != 0), ("NUM_WARPS", warps),
+        *epilogue_constants(problem),
     )  # fmt: skip
     return Launch(add_up_kernel, (problem.m, cdiv(problem.n, cols), 1), arguments, constants, warps)
 

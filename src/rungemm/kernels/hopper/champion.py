@@ -16,6 +16,7 @@ from ...problem import Problem
 from ..base import Kernel
 from ..common import cdiv
 from ..cuda_core.split import PARTIAL_SUMS, partial_sums, reduction_launch
+from ..epilogue import epilogue_arguments, epilogue_constants, rejects_epilogue
 from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
 from .candidates import shapes
 from .champion_kernel import champion_hopper_kernel
@@ -103,7 +104,7 @@ class ChampionHopper(Kernel[HopperConfig]):
     config_type = HopperConfig
 
     def rejects(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> str | None:
-        reason = rejects_problem(self.name, problem, gpu)
+        reason = rejects_problem(self.name, problem, gpu) or rejects_epilogue(self.name, problem)
         reason = reason or rejects_tile(config, config.part_m, problem.a.dtype.bytes)
         if reason is not None:
             return reason
@@ -313,6 +314,7 @@ class ChampionHopper(Kernel[HopperConfig]):
         if config.splits > 1:
             # The partial sums lie as a row-major D would, whichever way round it is computed; the rest comes later.
             alpha, beta, reads_c, setup, where = 1.0, 0.0, False, replace(setup, d=None), Pointer(PARTIAL_SUMS, FP32)
+            problem = replace(problem, epilogue=None)
             pitch, one = Scalar.index(pitch_of(swapped(problem) if config.swap else problem)), Scalar.index(1)
             strides = zip(("d_row", "d_col"), (one, pitch) if config.swap else (pitch, one), strict=True)
         tf32 = problem.a.dtype == FP32
@@ -331,6 +333,7 @@ class ChampionHopper(Kernel[HopperConfig]):
             ("K", Scalar.index(problem.effective_k)),
             ("alpha", Scalar.real(alpha)),
             ("beta", Scalar.real(beta)),
+            *epilogue_arguments(problem),
         )
         constants: tuple[tuple[str, Any], ...] = (
             ("TILE_M", config.tile_m),
@@ -349,6 +352,7 @@ class ChampionHopper(Kernel[HopperConfig]):
             ("B_COLUMNS", setup.b.columns),
             ("A_IN_REGISTERS", setup.a_in_registers),
             ("READ_C", reads_c),
+            *epilogue_constants(problem),
             *staging_constants(setup, part_m, config.part_n, config.buffers),
             ("LOADER_REGISTERS", 24),
             ("MULTIPLIER_REGISTERS", 240),

@@ -10,6 +10,7 @@ tile's rows, or, with TURNS, whole pieces by turns, so that one finishes its til
 from __future__ import annotations
 
 from ...compat import constexpr, gl, jit, mbarrier, tma_store_wait
+from ..epilogue import Finish
 from .pieces import (
     advance,
     init_ring,
@@ -76,7 +77,7 @@ def multiply_promoted(
 @jit
 def multiply_pieces(
     OWNER: constexpr, staging, a_ring, b_ring, full, empty, turns, c, d, partials, counters,
-    c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
+    c_row, c_col, d_row, d_col, M, N, K, alpha, beta, finish,
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr, SPLITS: constexpr,
     OWNERS: constexpr, TURNS: constexpr, NUM_WARPS: constexpr, PROMOTE: constexpr, INSTRUCTION_K: constexpr,
     A_COLUMNS: constexpr, B_COLUMNS: constexpr, A_IN_REGISTERS: constexpr,
@@ -128,7 +129,7 @@ def multiply_pieces(
             if mine:
                 store_through_shared(
                     acc, staging, OWNER, c, d, row, tile_n * TILE_N, c_row, c_col, d_row, d_col, M, N, alpha, beta,
-                    NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR,
+                    NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR, finish,
                 )  # fmt: skip
         elif SPLITS > 1:
             # D's strides are the partial sums' here: one is 1, the other a row's pitch; that times its extent is a
@@ -141,7 +142,7 @@ def multiply_pieces(
         else:
             store_through_shared(
                 acc, staging, OWNER, c, d, row, tile_n * TILE_N, c_row, c_col, d_row, d_col, M, N, alpha, beta,
-                NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR,
+                NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR, finish,
             )  # fmt: skip
     if D_TMA:
         tma_store_wait(0)
@@ -149,11 +150,12 @@ def multiply_pieces(
 
 @jit
 def champion_hopper_kernel(
-    a, b, c, d, partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
+    a, b, c, d, partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta, bias, scale,
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, GROUP: constexpr, STREAM: constexpr, SPLITS: constexpr,
     STAGES: constexpr, OWNERS: constexpr, TURNS: constexpr, NUM_WARPS: constexpr, PROMOTE: constexpr,
     INSTRUCTION_K: constexpr, A_COLUMNS: constexpr, B_COLUMNS: constexpr, A_IN_REGISTERS: constexpr,
-    READ_C: constexpr, D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr,
+    READ_C: constexpr, BIAS: constexpr, ACTIVATION: constexpr, SCALED: constexpr,
+    D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr,
     BUFFERS: constexpr, STAGING: constexpr, STAGING_LAYOUT: constexpr, D_TYPE: constexpr,
     LOADER_REGISTERS: constexpr, MULTIPLIER_REGISTERS: constexpr,
 ):  # fmt: skip
@@ -165,12 +167,13 @@ def champion_hopper_kernel(
     turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     init_ring(full, empty, 1 if TURNS else OWNERS)
     init_turns(turns)
+    finish = Finish(bias, scale, BIAS, ACTIVATION, SCALED)
     # The argument lists are written out because a constexpr in a tuple that has a name becomes a run-time value.
     if OWNERS == 1:
         gl.warp_specialize(
             [
                 (multiply_pieces, (0, staging, a_ring, b_ring, full, empty, turns, c, d,
-                                  partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
+                                  partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta, finish,
                                   TILE_M, TILE_N, TILE_K, GROUP, STREAM, SPLITS, OWNERS, TURNS, NUM_WARPS,
                                   PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
                                   READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
@@ -184,12 +187,12 @@ def champion_hopper_kernel(
         gl.warp_specialize(
             [
                 (multiply_pieces, (0, staging, a_ring, b_ring, full, empty, turns, c, d,
-                                  partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
+                                  partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta, finish,
                                   TILE_M, TILE_N, TILE_K, GROUP, STREAM, SPLITS, OWNERS, TURNS, NUM_WARPS,
                                   PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
                                   READ_C, D_TMA, D_COLUMNS, D_VECTOR)),
                 (multiply_pieces, (1, staging, a_ring, b_ring, full, empty, turns, c, d,
-                                  partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
+                                  partials, counters, c_row, c_col, d_row, d_col, M, N, K, alpha, beta, finish,
                                   TILE_M, TILE_N, TILE_K, GROUP, STREAM, SPLITS, OWNERS, TURNS, NUM_WARPS,
                                   PROMOTE, INSTRUCTION_K, A_COLUMNS, B_COLUMNS, A_IN_REGISTERS,
                                   READ_C, D_TMA, D_COLUMNS, D_VECTOR)),

@@ -16,6 +16,7 @@ from ...compat import (
     warpgroup_mma_wait,
 )
 from ..common import load_tile, store_tile
+from ..epilogue import bias_of, finished
 
 
 @jit
@@ -175,12 +176,25 @@ def store_slices(
 
 
 @jit
+def biases_of(finish, rows, cols, M, N, PARTS: constexpr, PART_N: constexpr):
+    """The biases of PARTS slices of PART_N columns, the first of which are ``cols``."""
+    if PARTS == 0:
+        parts = ()
+    else:
+        rest = biases_of(finish, rows, cols + PART_N, M, N, PARTS - 1, PART_N)
+        parts = (bias_of(finish, rows, cols, M, N),) + rest  # noqa: RUF005
+    return parts
+
+
+@jit
 def store_through_shared(
     acc, staging, OWNER: constexpr, c, d, row, col, c_row, c_col, d_row, d_col, M, N, alpha, beta,
     NUM_WARPS: constexpr, OWNERS: constexpr, READ_C: constexpr,
-    D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr,
+    D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr, finish=None,
 ):  # fmt: skip
     """``D[row:, col:] = alpha * acc + beta * C``, by way of ``staging``, a narrow slice of columns at a time.
+
+    ``finish``: what of an epilogue follows (:class:`..epilogue.Finish`), in the kernels that fuse one.
 
     With D_TMA, ``d`` is a descriptor and TMA writes each slice while the next is converted, into buffers used by turns;
     the number of slices is a multiple of theirs, so that the turns go on from tile to tile.
@@ -192,14 +206,20 @@ def store_through_shared(
     PARTS: constexpr = acc.shape[1] // PART_N
     BUFFERS: constexpr = staging.shape[0] // OWNERS
     LAYOUT: constexpr = gl.NVMMADistributedLayout([3, 0], [NUM_WARPS, 1], [16, PART_N, 16])
+    rows = (row + gl.arange(0, TILE_M, gl.SliceLayout(1, LAYOUT)))[:, None]
+    cols = (col + gl.arange(0, PART_N, gl.SliceLayout(0, LAYOUT)))[None, :]
+    # All slices' at once are waited for once; beside the addresses of ordinary stores there is no room for that.
+    AHEAD: constexpr = PARTS if D_TMA and finish is not None else 0
+    biases = biases_of(finish, rows, cols, M, N, AHEAD, PART_N)
     parts = split_columns(acc, PARTS)
     for i in gl.static_range(PARTS):
         part = gl.convert_layout(parts[i], LAYOUT, assert_trivial=True) * alpha
         if READ_C:
-            rows = (row + gl.arange(0, TILE_M, gl.SliceLayout(1, LAYOUT)))[:, None]
-            cols = (col + i * PART_N + gl.arange(0, PART_N, gl.SliceLayout(0, LAYOUT)))[None, :]
-            old = load_tile(c, rows, cols, c_row, c_col, M, N, True, True)
+            old = load_tile(c, rows, cols + i * PART_N, c_row, c_col, M, N, True, True)
             part = gl.fma(old.to(gl.float32), beta, part)
+        if finish is not None:
+            bias = biases[i] if AHEAD else bias_of(finish, rows, cols + i * PART_N, M, N)
+            part = finished(part, bias, finish)
         buffer = staging.index(OWNER * BUFFERS + i % BUFFERS)
         if D_TMA:
             tma_store_wait(BUFFERS - 1)

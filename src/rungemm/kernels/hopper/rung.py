@@ -38,8 +38,6 @@ def rejects_problem(name: str, problem: Problem, gpu: Gpu) -> str | None:
         return f"{name} uses wgmma, which only sm_90 has; {gpu.title} is sm_{gpu.arch}"
     if problem.batch != 1:
         return f"{name} computes one product; batch is {problem.batch}: loop over the batch"
-    if problem.epilogue is not None:
-        return f"{name} has no fused epilogue: apply it afterwards"
     if problem.a.dtype == FP32 and problem.precision not in ("tf32", "tf32x3"):
         return f"{name} takes fp32 with precision 'tf32' or 'tf32x3'; it is {problem.precision!r}"
     outputs = [("D", problem.d.dtype)] + ([("C", problem.c.dtype)] if problem.c is not None else [])
@@ -98,6 +96,8 @@ class HopperRung(Kernel[RungConfig]):
     config_type = RungConfig
 
     def rejects(self, problem: Problem, config: RungConfig, gpu: Gpu) -> str | None:
+        if problem.epilogue is not None:
+            return f"{self.name} has no fused epilogue: apply it afterwards, or use champion_hopper"
         reason = rejects_problem(self.name, problem, gpu)
         reason = reason or rejects_tile(config, config.tile_m, problem.a.dtype.bytes)
         if reason is not None:

@@ -1,10 +1,11 @@
-"""D = beta * C, for when there is nothing to multiply (K is 0, or alpha is): A and B must not even be looked at."""
+"""D = epilogue(beta * C), for when there is nothing to multiply (K or alpha is 0): A and B must not be looked at."""
 
 from __future__ import annotations
 
 from ...compat import constexpr, gl, jit
 from ...problem import Problem
 from ..common import cdiv, load_tile
+from ..epilogue import Finish, bias_of, epilogue_arguments, epilogue_constants, finished
 from ..plan import Launch, Pointer, Scalar, strides_of
 
 __all__ = ["scale_launch"]
@@ -15,8 +16,9 @@ NUM_WARPS = 4
 
 @jit
 def scale_kernel(
-    c, d, c_row, c_col, d_row, d_col, M, N, beta,
+    c, d, c_row, c_col, d_row, d_col, M, N, beta, bias, scale,
     TILE: constexpr, NUM_WARPS: constexpr, READ_C: constexpr, DOWN: constexpr,
+    BIAS: constexpr, ACTIVATION: constexpr, SCALED: constexpr,
 ):  # fmt: skip
     """One program a tile; DOWN: neighbours in memory lie along D's columns."""
     if DOWN:
@@ -29,6 +31,8 @@ def scale_kernel(
     out = gl.zeros([TILE, TILE], gl.float32, LAYOUT)
     if READ_C:
         out = load_tile(c, rows, cols, c_row, c_col, M, N, True, True).to(gl.float32) * beta
+    finish = Finish(bias, scale, BIAS, ACTIVATION, SCALED)
+    out = finished(out, bias_of(finish, rows, cols, M, N), finish)
     gl.store(d + rows * d_row + cols * d_col, out.to(d.dtype.element_ty), mask=(rows < M) & (cols < N))
 
 
@@ -44,7 +48,11 @@ def scale_launch(problem: Problem) -> Launch:
         ("M", Scalar.index(problem.m)),
         ("N", Scalar.index(problem.n)),
         ("beta", Scalar.real(problem.beta)),
+        *epilogue_arguments(problem),
     )
-    constants = (("TILE", TILE), ("NUM_WARPS", NUM_WARPS), ("READ_C", problem.reads_c), ("DOWN", d.is_col_major))
+    constants = (
+        ("TILE", TILE), ("NUM_WARPS", NUM_WARPS), ("READ_C", problem.reads_c), ("DOWN", d.is_col_major),
+        *epilogue_constants(problem),
+    )  # fmt: skip
     tiles = cdiv(problem.m, TILE) * cdiv(problem.n, TILE)
     return Launch(scale_kernel, (tiles, 1, 1), arguments, constants, NUM_WARPS)

@@ -1,0 +1,146 @@
+"""The fused epilogue: what becomes of ``V = alpha * A @ B + beta * C`` while a tile of it is fp32 and in registers.
+
+In the order of :class:`rungemm.problem.Epilogue`: the bias, the activation, the scale; the store then rounds once.
+
+Sigmoids and the normal distribution are computed from ``exp2`` and a reciprocal, one instruction each, in the form that
+does not cancel: ``1 + tanh`` and ``1 + erf`` lose all digits where they are nearly 0, and so would x times them.
+Relative errors: silu and gelu_tanh 1e-6; gelu 5e-7 for x > 0 and 2e-6 down to x = -6, in float32. Below -87 (silu),
+-10 (gelu_tanh) and -13 (gelu), results smaller than 1e-36 become zero.
+"""
+
+# An aggregate's annotations are types, not words: no ``from __future__ import annotations`` here.
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..compat import aggregate, constexpr, gl, gluon, jit, reciprocal
+from ..dtypes import BF16, FP16, FP32
+from ..problem import Problem
+from .plan import Argument, Pointer, Scalar
+
+__all__ = ["Finish", "bias_of", "epilogue_arguments", "epilogue_constants", "finished", "rejects_epilogue"]
+
+LOG2_E = constexpr(1.4426950408889634)
+TANH_SLOPE = constexpr(2.302208198144325)
+"""2 sqrt(2/pi) log2(e): gelu by tanh is x * sigmoid(2 u) for u = sqrt(2/pi) (x + 0.044715 x^3)."""
+TANH_CUBIC = constexpr(0.044715)
+HALF_LOG2_E_ROOT = constexpr(0.8493218002880191)
+"""sqrt(log2(e) / 2): exp(-t^2 / 2) is 2^-(this t)^2."""
+TAIL_POLE = constexpr(0.305)
+
+
+@aggregate
+class Finish:
+    """A kernel's epilogue: the bias' first element, the scale, and what is to be done with them.
+
+    BIAS is "row" (a vector of N, added to every row), "col" (a vector of M) or "none"; ACTIVATION a name of
+    :data:`rungemm.problem.ACTIVATIONS` or "none". What is not used is not read.
+    """
+
+    bias: gl.tensor
+    scale: gl.tensor
+    BIAS: constexpr
+    ACTIVATION: constexpr
+    SCALED: constexpr
+
+    @gluon.constexpr_function
+    def __init__(self, bias, scale, BIAS, ACTIVATION, SCALED):
+        self.bias = bias
+        self.scale = scale
+        self.BIAS = constexpr(BIAS)
+        self.ACTIVATION = constexpr(ACTIVATION)
+        self.SCALED = constexpr(SCALED)
+
+
+@jit
+def bias_of(finish, rows, cols, M, N):
+    """The bias of these rows (a column of indices) and columns (a row of indices): a column, a row, or 0."""
+    bias = 0.0
+    if finish.BIAS == "row":
+        bias = gl.load(finish.bias + cols, mask=cols < N, other=0.0)
+    elif finish.BIAS == "col":
+        bias = gl.load(finish.bias + rows, mask=rows < M, other=0.0)
+    return bias
+
+
+@jit
+def finished(value, bias, finish):
+    """``scale * act(value + bias)`` for a tile in fp32; ``bias`` is :func:`bias_of` its rows and columns."""
+    if finish.BIAS != "none":
+        value += bias.to(gl.float32)
+    value = activate(value, finish.ACTIVATION)
+    if finish.SCALED:
+        value *= finish.scale
+    return value
+
+
+@jit
+def activate(x, NAME: constexpr):
+    """The activation of that name, of fp32 values. NaN stays NaN, as everywhere in torch."""
+    if NAME == "relu":
+        x = gl.where(x < 0.0, 0.0, x)
+    elif NAME == "silu":
+        x *= sigmoid(x * LOG2_E)
+    elif NAME == "gelu_tanh":
+        x *= sigmoid(x * gl.fma(x * x, TANH_SLOPE * TANH_CUBIC, TANH_SLOPE))
+    elif NAME == "gelu":
+        x *= normal_distribution(x)
+    return x
+
+
+@jit
+def sigmoid(x):
+    """1 / (1 + 2^-x). Where 2^-x overflows, that is 0."""
+    return reciprocal(1.0 + gl.exp2(-x))
+
+
+@jit
+def normal_distribution(x):
+    """Phi(x), the standard normal distribution's, to 4e-7 of itself in its tail as well.
+
+    The tail beyond t = |x| is exp(-t^2 / 2) times a function that falls from 1/2 like 1/t (Mills' ratio): in powers of
+    u = 1 / (1 + 0.305 t) a polynomial, fitted for the least relative error (1e-7) on 0 <= t <= 14. The change of
+    variable is that of C. Hastings, "Approximations for Digital Computers", 1955.
+    """
+    t = gl.abs(x)
+    u = reciprocal(gl.fma(t, TAIL_POLE, 1.0))
+    s = x * HALF_LOG2_E_ROOT
+    tail = gl.fma(u, 0.0366992540010302, -0.15298857986406528)
+    tail = gl.fma(u, tail, 0.18571736740583228)
+    tail = gl.fma(u, tail, -0.037977257936618984)
+    tail = gl.fma(u, tail, 0.12102190558129763)
+    tail = gl.fma(u, tail, 0.103420798191912)
+    tail = gl.fma(u, tail, 0.12246682762306427)
+    tail = gl.fma(u, tail, 0.12163973199126318)
+    tail *= u * gl.exp2(-(s * s))
+    return gl.where(x < 0.0, tail, 1.0 - tail)
+
+
+def rejects_epilogue(name: str, problem: Problem) -> str | None:
+    """What of an epilogue no kernel fuses, or ``None``."""
+    epilogue = problem.epilogue
+    if epilogue is None:
+        return None
+    if epilogue.gated:
+        return f"{name} fuses no gate, whose halves lie in different tiles: multiply first, then apply the gate"
+    if epilogue.bias is not None and problem.bias_type not in (FP16, BF16, FP32):
+        return f"the bias is {problem.bias_type}; {name} takes fp16, bf16 or fp32 there"
+    return None
+
+
+def epilogue_arguments(problem: Problem) -> Iterable[tuple[str, Argument]]:
+    """``bias`` and ``scale``. Without a bias its pointer is D's: the kernel never touches it."""
+    epilogue = problem.epilogue
+    if epilogue is not None and epilogue.bias is not None:
+        yield "bias", Pointer("bias", problem.bias_type, problem.bias_alignment)
+    else:
+        yield "bias", Pointer("D", problem.d.dtype, problem.d.alignment)
+    yield "scale", Scalar.real(1.0 if epilogue is None else epilogue.scale)
+
+
+def epilogue_constants(problem: Problem) -> Iterable[tuple[str, Any]]:
+    """``BIAS``, ``ACTIVATION`` and ``SCALED``, as :class:`Finish` has them."""
+    epilogue = problem.epilogue
+    yield "BIAS", (epilogue.bias if epilogue is not None else None) or "none"
+    yield "ACTIVATION", (epilogue.activation if epilogue is not None else None) or "none"
+    yield "SCALED", epilogue is not None and epilogue.scale != 1.0
