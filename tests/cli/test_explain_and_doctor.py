@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -143,11 +144,19 @@ def test_explain_a_product(rungemm):
     assert {option["name"] for option in found["options"]} >= {"cublas", "shared_tile"}
     rejected = {each["name"]: each["why"] for each in found["rejected"]}
     assert "tf32" in rejected["wgmma_shared"]
-    assert (found["resources"] is None) == (found["chosen"]["config"] is None)
+    # Limits are told of the chosen kernel, or where that is cuBLAS, of the fastest of ours.
+    ours = [option for option in found["options"] if option["config"] is not None]
+    limited = found["chosen"] if found["chosen"]["config"] is not None else ours[0]
+    assert found["limits_of"] == limited["name"] and found["resources"]["blocks_per_sm"] >= 1
+    assert sum(part["seconds"] for part in found["time"]) == pytest.approx(limited["seconds"])
     assert found["bounds"]["bound"] == "compute"
     text = rungemm("explain", "16x4096x4096", "--dtype", "bf16", "--layout", "NT", "--gpu", "a100-80").out
-    for words in ("16x4096x4096 bf16 NT", "chosen", "rejected", "needs sm_90", "memory-bound", "FLOP a byte"):
+    for words in ("16x4096x4096 bf16 NT", "chosen", "rejected", "memory-bound", "FLOP a byte", "tiles of", "waves",
+                  "registers", "Where its", "at DRAM's rate"):  # fmt: skip
         assert words in text
+    # Rungs with one reason share a line.
+    assert re.search(r"rejected naive, coalesced, [\w\s,]+: take fp32; A is bf16", text)
+    assert re.search(r"wgmma_shared, [\w\s,]+: need[\w\s]+sm_90", text)
 
 
 @pytest.mark.parametrize(
