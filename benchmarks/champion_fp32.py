@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python3 benchmarks/champion_fp32.py --out $OUT/champion.json
 
-Steps, of which ``--stage`` picks: settings for large products (big, then large), for a ragged one, for small ones; the
+Steps, of which ``--stage`` picks: candidates for the floors that were missed (retry, alone); settings for large products (big, then large), for a ragged one, for small ones; the
 rungs, and other settings of those whose best is not settled (variants); the 27 large shapes with the champion's own
 choice; Nsight Compute's counters of the fastest and of cuBLAS. The file is written after each measurement, so that a
 run cut short keeps what it had.
@@ -136,41 +136,30 @@ FEW = ChampionConfig(8, 32, 64, 32, 8, 8, group_m=1, k_groups=8, stages=3)
 
 def retry_configs() -> dict[str, list[ChampionConfig]]:
     """What to try where the floors were missed: warps that split K, one launch where 132 SMs have a tile each."""
-    wide = replace(FEW, thread_n=4, num_warps=16)
-    square = replace(FEW, num_warps=16, tile_m=64, tile_k=64, max_registers=128)
-    tiny = ChampionConfig(4, 32, 64, 16, 4, 4, interleaved=True)
     deep = replace(FEW, tile_k=64)
-    strips = [
-        replace(config, strips=True)
-        for config in (
-            FEW, replace(FEW, stages=4), replace(FEW, across=True), replace(FEW, pinned=False), deep,
-            replace(deep, pinned=False), replace(deep, stages=4), wide, replace(wide, tile_k=64),
-            replace(FEW, num_warps=16, k_groups=16, max_registers=128, pinned=False),
-        )
-    ]  # fmt: skip
+    wide = replace(FEW, thread_n=4, num_warps=16)
+    small = [FEW, replace(FEW, stages=4), deep, replace(deep, pinned=False), wide, replace(wide, tile_k=64)]
+    tiny = ChampionConfig(4, 32, 64, 16, 4, 4, interleaved=True, splits=4)
+    eight = replace(FEW, tile_m=64, tile_k=64, k_groups=4, splits=8)
+    sixteen = replace(eight, num_warps=16, k_groups=8, across=True, max_registers=128)
+    twice = replace(eight, tile_k=32, splits=16, max_registers=128)
     return {
-        "333x777x555": [*strips, FEW, replace(SMALL_BEFORE, splits=6), replace(tiny, splits=4)],
+        "333x777x555": [*(replace(config, strips=True) for config in small), replace(SMALL_BEFORE, splits=6)],
         "512x512x512": [
-            *(replace(config, strips=False) for config in strips), replace(tiny, splits=4),
-            replace(tiny, splits=4, interleaved=False), replace(CAPPED, num_warps=4, tile_m=64, splits=8),
+            *small, replace(deep, stages=4), tiny, replace(CAPPED, num_warps=4, tile_m=64, splits=8),
         ],
         "256x256x16384": [
-            *(replace(square, splits=8, **change) for change in (
-                {}, {"across": True}, {"pinned": False}, {"tile_k": 32}, {"tile_k": 32, "stages": 4},
-            )),
-            replace(square, splits=8, num_warps=8, k_groups=4, max_registers=0),
-            replace(square, splits=8, num_warps=8, k_groups=4, max_registers=0, tile_k=32),
-            replace(square, splits=16, tile_m=128, k_groups=4, tile_k=32),
-            replace(square, splits=33, tile_m=128, tile_n=128, k_groups=2, tile_k=16),
-            replace(square, splits=33, tile_m=128, tile_n=128, k_groups=2, tile_k=32),
-            replace(CAPPED, splits=66),
+            eight, replace(eight, tile_k=32, stages=4), replace(eight, interleaved=True), sixteen, twice,
+            replace(twice, across=True), replace(eight, tile_m=128, k_groups=2, splits=16),
+            replace(sixteen, tile_m=128, k_groups=4, splits=16, tile_k=32), replace(CAPPED, splits=66),
         ],
     }  # fmt: skip
 
 
 def double_buffer_variants() -> list[dict[str, Any]]:
-    """The double buffer's lanes and orders of tiles."""
-    return [{"lanes_m": lanes, "group_m": group} for lanes, group in ((0, 1), (4, 1), (8, 1), (4, 8), (8, 8), (8, 4))]
+    """The double buffer's lanes, the order of a thread's multiply-adds, and the order of tiles."""
+    down: dict[str, Any] = {"down": True}
+    return [{}, down, down | {"lanes_m": 8}, down | {"max_registers": 120}, down | {"group_m": 8}, {"lanes_m": 8}]
 
 
 SMALL_BEFORE = ChampionConfig(4, 64, 64, 8, 8, 4)
@@ -342,25 +331,28 @@ def main() -> int:
 
     def retry() -> None:
         """The missed floors: everything compiled at once, then each shape's candidates beside cuBLAS."""
-        chosen = {parse_shape(shape).problem(FP32, "NN", "ieee"): configs for shape, configs in retry_configs().items()}
+        wanted = options.shapes.split(",") if options.shapes else [*retry_configs(), MAIN_SHAPE]
+        buffered: Any = find_kernel("double_buffer")
         lists: dict[Problem, list[Ours]] = {}
-        for problem, configs in chosen.items():
-            taken = [config for config in configs if KERNEL.supports(problem, config, gpu) is None]
+        for shape in wanted:
+            problem = parse_shape(shape).problem(FP32, "NN", "ieee")
+            if shape == MAIN_SHAPE:
+                lists[problem] = [
+                    Ours(buffered, gpu, replace(buffered.default, **change), name=f"double_buffer {change}")
+                    for change in double_buffer_variants()
+                ]
+                lists[problem].append(Ours(KERNEL, gpu, replace(CAPPED, lanes_m=8), name="champion_fp32"))
+                continue
+            taken = [config for config in retry_configs()[shape] if KERNEL.supports(problem, config, gpu) is None]
             lists[problem] = [Ours(KERNEL, gpu, config, name=label(config)) for config in taken]
-        main, buffered = parse_shape(MAIN_SHAPE).problem(FP32, "NN", "ieee"), find_kernel("double_buffer")
-        lists[main] = [
-            Ours(buffered, gpu, replace(buffered.default, **change), name=f"double_buffer {change}")
-            for change in double_buffer_variants()
-        ]
-        lists[main] += [Ours(KERNEL, gpu, replace(CAPPED, lanes_m=8), name="champion_fp32")]
         jobs = [(problem, ours) for problem, found in lists.items() for ours in found]
         results = compile_many([(ours.plan(problem), gpu.arch) for problem, ours in jobs], workers=options.workers)
         print(f"{len(jobs)} compiled, {time.monotonic() - started:.0f} s", flush=True)
         settings = Settings(rule=StopRule(options.rounds, options.rounds, 10.0), host_time=False, warm_up_s=0.3)
-        for problem, found in lists.items():
+        for problem in lists:
             resources, kept = {}, []
-            for (_, ours), result in zip(jobs, results, strict=True):
-                if ours not in found:
+            for (owner, ours), result in zip(jobs, results, strict=True):
+                if owner is not problem:
                     continue
                 if isinstance(result, BaseException):
                     print(f"  {ours.name} does not compile: {str(result).splitlines()[0]}", flush=True)

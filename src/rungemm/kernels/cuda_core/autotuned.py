@@ -12,8 +12,8 @@ from itertools import product
 
 from ...hardware import Gpu
 from ...problem import Problem
-from .double_buffer import double_buffer_kernel
-from .simt import BufferedConfig, BufferedKernel, SimtConfig
+from .double_buffer import DoubleBufferConfig, DoubleBufferKernel
+from .simt import SimtConfig
 
 __all__ = ["Autotuned", "search_space"]
 
@@ -23,20 +23,21 @@ THREADS = (4, 8, 16)
 PADS = (0, 4)
 
 
-def search_space() -> Iterator[BufferedConfig]:
+def search_space() -> Iterator[DoubleBufferConfig]:
     """Every combination, valid or not: the predicate sorts them. The number of warps follows from the tiles."""
     for tile_m, tile_n, tile_k, thread_m, thread_n, pad in product(TILES, TILES, DEPTHS, THREADS, THREADS, PADS):
         warps = tile_m * tile_n // (thread_m * thread_n * 32)
-        yield BufferedConfig(warps, tile_m, tile_n, tile_k, thread_m, thread_n, group_m=8, pad=pad)
+        yield DoubleBufferConfig(warps, tile_m, tile_n, tile_k, thread_m, thread_n, group_m=8, pad=pad)
 
 
-class Autotuned(BufferedKernel):
+class Autotuned(DoubleBufferKernel):
     name = "autotuned"
     idea = "about 400 valid settings of the double buffer, searched on the card at hand"
     expects = "the best setting differs from card to card and from shape to shape; none is best everywhere"
     below = "cp_async"
-    function = double_buffer_kernel
-    default = BufferedConfig(num_warps=8, tile_m=128, tile_n=256, tile_k=8, thread_m=8, thread_n=16, group_m=8, pad=4)
+    default = DoubleBufferConfig(
+        num_warps=8, tile_m=128, tile_n=256, tile_k=8, thread_m=8, thread_n=16, group_m=8, pad=4
+    )
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
         yield self.default

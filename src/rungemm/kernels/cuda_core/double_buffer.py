@@ -8,8 +8,9 @@ can then see that writing one does not disturb readers of the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ...compat import constexpr, gl, jit, pinned_fma
 from ...hardware import Gpu
@@ -17,7 +18,45 @@ from ...problem import Problem
 from ..common import load_tile, store_tile, tile_of_program
 from .simt import BufferedConfig, BufferedKernel, SimtConfig
 
-__all__ = ["DoubleBuffer", "double_buffer_kernel", "double_buffered", "multiply"]
+__all__ = [
+    "DoubleBuffer", "DoubleBufferConfig", "DoubleBufferKernel", "double_buffer_kernel", "double_buffered", "multiply",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DoubleBufferConfig(BufferedConfig):
+    """How the threads lie over C's tile, and the order of a thread's multiply-adds.
+
+    Attributes:
+        lanes_m: lanes of a warp down the tile; 0 for as many across as there are.
+        down: a thread's tile is walked column by column; otherwise by groups of ``together`` x ``together``, row by
+            row. It decides which multiply-adds share a register with the one before (see :func:`multiply`).
+    """
+
+    lanes_m: int = 0
+    down: bool = False
+
+
+def c_layout(config: DoubleBufferConfig) -> Any:
+    """C's tile: a thread's elements in the order they are multiplied, the lanes of a warp, the warps."""
+    lanes_n = 32 // config.lanes_m if config.lanes_m else min(32, config.tile_n // config.thread_n)
+    lanes_m = 32 // lanes_n
+    warps_n = config.tile_n // (config.thread_n * lanes_n)
+    warps_m = config.num_warps // warps_n
+    group_m, group_n = min(config.thread_m, config.together), min(config.thread_n, config.together)
+
+    def steps(first: int, count: int, down: bool) -> list[list[int]]:
+        return [[first << i, 0] if down else [0, first << i] for i in range(count.bit_length() - 1)]
+
+    near_m, far_m = steps(1, group_m, True), steps(group_m * lanes_m * warps_m, config.thread_m // group_m, True)
+    near_n, far_n = steps(1, group_n, False), steps(group_n * lanes_n * warps_n, config.thread_n // group_n, False)
+    return gl.DistributedLinearLayout(
+        near_m + far_m + near_n + far_n if config.down else near_n + near_m + far_n + far_m,
+        steps(group_n, lanes_n, False) + steps(group_m, lanes_m, True),
+        steps(group_n * lanes_n, warps_n, False) + steps(group_m * lanes_m, warps_m, True),
+        [],
+        [config.tile_m, config.tile_n],
+    )
 
 
 @jit
@@ -81,15 +120,8 @@ def double_buffer_kernel(
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
     MASK_M: constexpr, MASK_N: constexpr, MASK_K: constexpr, NUM_WARPS: constexpr,
     THREAD_M: constexpr, THREAD_N: constexpr, GROUP_M: constexpr, TOGETHER: constexpr, A_SHARED: constexpr,
-    PINNED: constexpr,
+    PINNED: constexpr, C_LAYOUT: constexpr,
 ):  # fmt: skip
-    LANES_N: constexpr = min(TILE_N // THREAD_N, 32)
-    LANES_M: constexpr = 32 // LANES_N
-    WARPS_N: constexpr = TILE_N // (THREAD_N * LANES_N)
-    C_LAYOUT: constexpr = gl.BlockedLayout(
-        [min(THREAD_M, TOGETHER), min(THREAD_N, TOGETHER)],
-        [LANES_M, LANES_N], [NUM_WARPS // WARPS_N, WARPS_N], [1, 0],
-    )  # fmt: skip
     tile_m, tile_n = tile_of_program(M, N, TILE_M, TILE_N, GROUP_M)
     acc = double_buffered(
         a, b, a_row, a_col, b_row, b_col, tile_m, tile_n, M, N, 0, K,
@@ -100,13 +132,38 @@ def double_buffer_kernel(
     store_tile(acc, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, MASK_M, MASK_N)
 
 
-class DoubleBuffer(BufferedKernel):
+class DoubleBufferKernel(BufferedKernel):
+    """The rungs that run :func:`double_buffer_kernel`."""
+
+    function = double_buffer_kernel
+    config_type = DoubleBufferConfig
+
+    def constants(self, config: SimtConfig) -> Iterable[tuple[str, Any]]:
+        assert isinstance(config, DoubleBufferConfig)
+        yield from super().constants(config)
+        yield "C_LAYOUT", c_layout(config)
+
+    def rejects_layout(self, config: SimtConfig) -> str | None:
+        assert isinstance(config, DoubleBufferConfig)
+        reason, lanes = super().rejects_layout(config), config.lanes_m
+        if reason is not None or lanes == 0:
+            return reason
+        if lanes not in (1, 2, 4, 8, 16, 32):
+            return f"lanes_m is {lanes}: a power of two up to 32, or 0"
+        if config.tile_m % (config.thread_m * lanes) or config.tile_n % (config.thread_n * (32 // lanes)):
+            return (
+                f"lanes_m is {lanes}: a warp of {lanes}x{32 // lanes} lanes with {config.thread_m}x{config.thread_n} "
+                f"elements each does not divide the tile {config.tile_m}x{config.tile_n}"
+            )
+        return None
+
+
+class DoubleBuffer(DoubleBufferKernel):
     name = "double_buffer"
     idea = "the next tile is loaded while this one is multiplied, and stored to the other of two buffers"
     expects = "stalls on global loads (long scoreboard) and barriers fall; more registers, twice the shared memory"
     below = "bank_conflict_free"
-    function = double_buffer_kernel
-    default = BufferedConfig(
+    default = DoubleBufferConfig(
         num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, group_m=1, pad=4, pinned=True
     )
 

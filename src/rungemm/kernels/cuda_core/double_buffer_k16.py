@@ -12,19 +12,18 @@ from dataclasses import replace
 
 from ...hardware import Gpu
 from ...problem import Problem
-from .double_buffer import double_buffer_kernel
-from .simt import BufferedConfig, BufferedKernel, SimtConfig
+from .double_buffer import DoubleBufferConfig, DoubleBufferKernel
+from .simt import SimtConfig
 
 __all__ = ["DoubleBufferK16"]
 
 
-class DoubleBufferK16(BufferedKernel):
+class DoubleBufferK16(DoubleBufferKernel):
     name = "double_buffer_k16"
     idea = "16 steps along K to a tile, and thread tiles of 8x4, 8x8 and 8x16"
     expects = "half the barriers; shared reads for a multiply-add fall from 16/64 to 24/128; fewer blocks on an SM"
     below = "double_buffer"
-    function = double_buffer_kernel
-    default = BufferedConfig(num_warps=8, tile_m=128, tile_n=256, tile_k=16, thread_m=8, thread_n=16, pad=4)
+    default = DoubleBufferConfig(num_warps=8, tile_m=128, tile_n=256, tile_k=16, thread_m=8, thread_n=16, pad=4)
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
         yield self.default
