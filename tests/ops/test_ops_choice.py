@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,28 @@ def test_what_is_not_fused_is_said() -> None:
     assert "gelu + scale 2, by elementwise kernels of torch (not fused)" in text and "bias      read as C" in text
     gated = decide(Problem.dense(64, 32, 16, epilogue=Epilogue(None, "silu", True)), H200)
     assert all(o.problem.d.cols == 32 and o.after.gated for o in gated.options if o.is_ours and o.after)
+
+
+def test_what_is_fused_is_said() -> None:
+    problem = replace(BIG, epilogue=Epilogue("row", "gelu"))
+    decision = decide(problem, H200, table=Table())
+    assert decision.chosen.name == "champion_hopper" and decision.chosen.after is None, "saves a pass over D"
+    assert "epilogue  row bias + gelu, fused into the kernel" in describe(decision)
+    assert decide(replace(BIG, epilogue=Epilogue("row")), H200, table=Table()).chosen.name == "cublas", "has that too"
+    gated = decide(replace(problem, epilogue=Epilogue("row", "silu", True), d=Matrix.dense(4096, 2048, BF16)), H200)
+    ours = next(option for option in gated.options if option.name == "champion_hopper")
+    assert ours.problem.epilogue == Epilogue("row") and ours.after == Epilogue(None, "silu", True)
+    assert ours.problem.d.cols == 4096 and not ours.bias_is_c
+
+
+def test_a_config_measured_without_an_activation_gives_way_to_one_that_hides_it() -> None:
+    """128x256 tiles in halves, the table's best for the bare product, would do nothing else while they activate."""
+    halves = {**CONFIG, "tile_m": 128, "tile_n": 256, "schedule": "halves", "stages": 4, "buffers": 1}
+    known = table(BIG, 1.0, config=halves)
+    bare, fused = (decide(replace(BIG, epilogue=e), H200, table=known) for e in (None, Epilogue("row", "gelu")))
+    assert bare.chosen.config.schedule == "halves" and fused.chosen.config.schedule == "turns"
+    assert fused.chosen.source == "table" and fused.chosen.seconds > bare.chosen.seconds
+    assert decide(replace(BIG, epilogue=Epilogue("row")), H200, table=known).chosen.config.schedule == "halves"
 
 
 def test_explain_takes_shapes_and_names() -> None:

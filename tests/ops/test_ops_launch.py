@@ -154,6 +154,30 @@ def test_an_unfused_bias_goes_in_as_c(card, rng, device) -> None:
     assert chosen.bias_is_c and chosen.after is None and chosen.problem.c.row_stride == 0
 
 
+def test_an_epilogue_is_one_launch_of_the_hopper_champion(card, rng, device) -> None:
+    x, w = (normal(rng, *shape, dtype=torch.bfloat16, device=device) for shape in ((40, 72), (48, 72)))
+    bias = normal(rng, 49, dtype=torch.bfloat16, device=device)[1:]  # two bytes off a multiple of 16
+    value = x.double() @ w.double().mT + bias.double()
+    for _ in range(3):
+        got = rungemm.linear(x, w, bias, "gelu")
+        assert_close(got, torch.nn.functional.gelu(value), 72)
+    chosen = card.decisions[-1].chosen
+    assert chosen.problem.epilogue == rungemm.Epilogue("row", "gelu") and chosen.after is None
+    assert chosen.problem.bias_alignment == 2 and not chosen.bias_is_c
+    assert len(card.decisions) == 1 and card.launched == ["champion_hopper"] * 3
+    got = rungemm.linear(x, w, bias, "swiglu")
+    left, right = value.chunk(2, -1)
+    assert_close(got, torch.nn.functional.silu(left) * right, 72, steps=4)
+    chosen = card.decisions[-1].chosen
+    assert chosen.problem.epilogue == rungemm.Epilogue("row"), "the bias is fused, the gate follows"
+    assert chosen.after == rungemm.Epilogue(None, "silu", True)
+    column = normal(rng, 40, dtype=torch.float32, device=device)
+    got = rungemm.gemm(x, w.mT, normal(rng, 40, 48, dtype=torch.bfloat16, device=device), beta=0.0, bias=column,
+                       epilogue=rungemm.Epilogue("col", "silu", scale=2.0))  # fmt: skip
+    assert_close(got, 2 * torch.nn.functional.silu(x.double() @ w.double().mT + column.double()[:, None]), 72)
+    assert card.decisions[-1].chosen.problem.bias_dtype.name == "fp32" and card.launched[-1] == "champion_hopper"
+
+
 def test_the_cache_of_choices_does_not_grow_without_end(card, rng, device, monkeypatch) -> None:
     for module in (execute, front, launch):
         monkeypatch.setattr(module, "ENTRIES_KEPT", 4)

@@ -25,6 +25,9 @@ ELEMENTWISE = "elementwise"
 UNMEASURED_GAIN = 0.10
 """On the model's word alone, a kernel of ours must promise so much over cuBLAS to be called instead of it."""
 
+UNMEASURED_FUSED_GAIN = 0.05
+"""Less where it fuses what torch computes in kernels of their own: those cost what their bytes cost, model or not."""
+
 Known = tuple[Entry, Shape]
 
 CONFIGS_ASKED = 48
@@ -122,16 +125,18 @@ def _choose(options: list[Option], cublas: Option) -> tuple[Option, str]:
         return cublas, "no champion of ours takes this problem, and no other rung was measured on it"
     # A measurement outweighs any promise.
     best = min([option for option in ours if option.measured] or ours, key=lambda option: option.seconds)
+    fuses = best.after is None and _passes(cublas.problem.epilogue, bias_is_free=True) > 0
+    needed = UNMEASURED_FUSED_GAIN if fuses else UNMEASURED_GAIN
     gain = cublas.seconds / best.seconds - 1
     word = "measured" if best.measured else "the model says"
     if best.measured and gain >= 0:
         return best, f"{word}: {gain:.1%} faster than cuBLAS ({best.source})"
-    if not best.measured and gain >= UNMEASURED_GAIN:
+    if not best.measured and gain >= needed:
         return best, f"{word} {gain:.1%} faster than cuBLAS, and nothing was measured near here"
     if best.measured:
         return cublas, f"{word}: {best.name} is {-gain:.1%} slower than cuBLAS ({best.source})"
     return cublas, (
-        f"{word} {best.name} gains {gain:.1%} on cuBLAS; unmeasured, it must gain {UNMEASURED_GAIN:.0%} to be called"
+        f"{word} {best.name} gains {gain:.1%} on cuBLAS; unmeasured, it must gain {needed:.0%} to be called"
     )
 
 
@@ -166,8 +171,11 @@ def _variants(problem: Problem) -> Iterator[tuple[Problem, bool, Epilogue | None
         yield problem, False, None
         return
     yield problem, False, None
+    rest = replace(epilogue, bias=None)
+    if epilogue.bias is not None and not rest.is_identity:
+        kept = {"bias_dtype": problem.bias_dtype, "bias_alignment": problem.bias_alignment}
+        yield replace(without_epilogue(problem), epilogue=Epilogue(epilogue.bias), **kept), False, rest
     if epilogue.bias is not None and not problem.reads_c:
-        rest = replace(epilogue, bias=None)
         strides = (0, 1) if epilogue.bias == "row" else (1, 0)
         c = Matrix(problem.m, problem.n, problem.bias_type, *strides, 0, problem.bias_alignment)
         with_c = replace(problem, c=c, beta=1.0, bias_dtype=None, bias_alignment=16)
@@ -189,6 +197,8 @@ def _options(
                 continue
             plan = kernel.plan(inner, config, gpu)
             guess = kernel_seconds(kernel, inner, config, gpu, plan) if ratio is None else base / ratio
+            if ratio is not None:
+                guess += _added(kernel, inner, config, gpu)
             guess += elementwise_seconds(problem, gpu, _passes(after))
             yield Option(kernel.name, config, guess, source, inner, ratio is not None, bias_is_c, after, plan)
             return
@@ -201,17 +211,33 @@ def _configs(
     if database is not None:
         tuned = database.load(kernel, without_epilogue(problem), gpu)
         if tuned is not None:
-            yield tuned.config, tuned.ratio, "tuned here"
+            yield _hiding(kernel, problem, tuned.config, gpu), tuned.ratio, "tuned here"
     if known is not None and known[0].kernel == kernel.name:
         entry, shape = known
         exact = shape == (problem.batch, problem.m, problem.n, problem.k)
         source = "table" if exact else "table, near " + "x".join(map(str, shape[1:]))
         config = _read(kernel, entry.config)
         if config is not None:
-            yield config, entry.ratio, source
+            yield _hiding(kernel, problem, config, gpu), entry.ratio, source
     few = kernel.name not in CHAMPIONS or problem.a.dtype not in kernel.dtypes
     for config in itertools.islice(kernel.configs(problem, gpu), 1 if few else CONFIGS_ASKED):
         yield config, None, "model"
+
+
+def _hiding(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> Config:
+    """A config that was measured on the product alone, or the kernel's own choice for the epilogue that it fuses."""
+    adapt = getattr(kernel, "hiding", None)
+    if adapt is None or problem.epilogue is None or kernel.supports(problem, config, gpu) is not None:
+        return config
+    return adapt(problem, config, gpu)
+
+
+def _added(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> float:
+    """Seconds that a fused epilogue adds to the product by the kernel's own estimate, if it has one."""
+    estimate = getattr(kernel, "estimate", None)
+    if estimate is None or problem.epilogue is None:
+        return 0.0
+    return max(0.0, estimate(problem, config, gpu) - estimate(without_epilogue(problem), config, gpu))
 
 
 def _read(kernel: Kernel, data: dict[str, Any]) -> Config | None:

@@ -64,11 +64,11 @@ def describe(decision: Decision) -> list[str]:
         lines.append(f"config    {chosen.config}")
     if chosen.bias_is_c:
         lines.append("bias      read as C, with stride 0")
+    if chosen.is_ours and chosen.problem.epilogue is not None:
+        lines.append(f"epilogue  {chosen.problem.epilogue}, fused into the kernel")
     if chosen.after is not None:
         lines.append(f"after it  {chosen.after}, by elementwise kernels of torch (not fused)")
-    elif problem.epilogue is not None and chosen.is_ours:
-        lines.append("epilogue  fused into the kernel")
-    elif problem.epilogue is not None:
+    elif problem.epilogue is not None and not chosen.is_ours:
         lines.append("epilogue  by torch after the product (a row bias by cuBLASLt)")
     for option in decision.options:
         if option is not chosen:

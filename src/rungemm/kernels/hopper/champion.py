@@ -20,7 +20,7 @@ from ..epilogue import epilogue_arguments, epilogue_constants, rejects_epilogue
 from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
 from .candidates import shapes
 from .champion_kernel import champion_hopper_kernel
-from .estimate import Work, seconds
+from .estimate import ACTIVATION_CLOCKS, Work, seconds
 from .operands import swapped
 from .prepare import copy_launches, copy_seconds
 from .rung import RungConfig, rejects_parts, rejects_problem, rejects_tile, staging_constants
@@ -36,6 +36,10 @@ TENSOR_MHZ = 1830
 
 NEIGHBOUR = 1.15
 """A neighbour's setting is taken up to this ratio of the model's seconds for it to those for the model's own choice."""
+
+
+WORTH_A_CHANGE = 0.99
+"""A measured setting is left for another only where the model promises so much less time."""
 
 
 def pitch_of(problem: Problem) -> int:
@@ -179,6 +183,7 @@ class ChampionHopper(Kernel[HopperConfig]):
         m, n = setup.problem.m, setup.problem.n
         rows = cdiv(m, config.tile_m) * config.tile_m, cdiv(n, config.tile_n) * config.tile_n
         inside = m / max(rows[0], 1) * config.tile_m + n / max(rows[1], 1) * config.tile_n
+        activation = None if problem.epilogue is None else problem.epilogue.activation
         peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
         return seconds(
             Work(
@@ -188,6 +193,7 @@ class ChampionHopper(Kernel[HopperConfig]):
                 peak / gpu.sms / (1e6 * TENSOR_MHZ), problem.minimum_bytes, 1e9 * gpu.dram_gbs,
                 copy_seconds(setup.copies, gpu), config.stream, config.schedule == "turns", setup.a_in_registers,
                 config.promote, config.splits, inside / (config.tile_m + config.tile_n), 4 * m * n,
+                ACTIVATION_CLOCKS[activation],
             )
         )  # fmt: skip
 
@@ -225,7 +231,20 @@ class ChampionHopper(Kernel[HopperConfig]):
             return None
         if not exact and self.estimate(problem, config, gpu) > NEIGHBOUR * least:
             return None
-        return config
+        return self.hiding(problem, config, gpu)
+
+    def hiding(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> HopperConfig:
+        """A config measured without an activation, or one by turns if the model says that the activation's time, which
+        turns hide behind the other partition's products, makes up for the change."""
+        if problem.epilogue is None or problem.epilogue.activation is None or config.schedule == "turns":
+            return config
+        cost = {
+            c: self.estimate(problem, c, gpu)
+            for c in self.candidates(problem, gpu)
+            if c.schedule == "turns" and self.supports(problem, c, gpu) is None
+        }
+        best = min(cost, key=cost.__getitem__, default=config)
+        return best if cost.get(best, 1.0) < WORTH_A_CHANGE * self.estimate(problem, config, gpu) else config
 
     def candidates(self, problem: Problem, gpu: Gpu) -> Iterator[HopperConfig]:
         """The grid of :func:`.candidates.shapes`, both ways round, shared along K or not; all that fits the problem."""
