@@ -2,10 +2,10 @@
 
     PYTHONPATH=src python3 benchmarks/champion_fp32.py --out $OUT/champion.json
 
-Steps, of which ``--stage`` picks: candidates for the floors that were missed (retry, alone); settings for large products (big, then large), for a ragged one, for small ones; the
+Steps, of which ``--stage`` picks: settings for large products (big, then large), for a ragged one, for small ones; the
 rungs, and other settings of those whose best is not settled (variants); the 27 large shapes with the champion's own
-choice; Nsight Compute's counters of the fastest and of cuBLAS. The file is written after each measurement, so that a
-run cut short keeps what it had.
+choice; candidates for floors that were missed (retry); Nsight Compute's counters of the fastest and of cuBLAS. The file
+is written after each measurement, so that a run cut short keeps what it had.
 """
 
 from __future__ import annotations
