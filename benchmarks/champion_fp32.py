@@ -130,7 +130,7 @@ def small_configs(problem: Problem) -> list[ChampionConfig]:
     return list(dict.fromkeys(found))
 
 
-FEW = ChampionConfig(8, 32, 64, 32, 8, 8, group_m=1, k_groups=8, stages=3)
+FEW = ChampionConfig(8, 32, 64, 32, 8, 8, group_m=1, interleaved=True, k_groups=8, stages=3)
 """A tile of 32x64 for each SM, each of eight warps with all of it for an eighth of K."""
 
 
@@ -138,7 +138,7 @@ def retry_configs() -> dict[str, list[ChampionConfig]]:
     """What to try where the floors were missed: warps that split K, one launch where 132 SMs have a tile each."""
     deep = replace(FEW, tile_k=64)
     wide = replace(FEW, thread_n=4, num_warps=16)
-    small = [FEW, replace(FEW, stages=4), deep, replace(deep, pinned=False), wide, replace(wide, tile_k=64)]
+    small = [FEW, replace(FEW, stages=4), deep, replace(deep, interleaved=False), wide, replace(wide, tile_k=64)]
     tiny = ChampionConfig(4, 32, 64, 16, 4, 4, interleaved=True, splits=4)
     eight = replace(FEW, tile_m=64, tile_k=64, k_groups=4, splits=8)
     sixteen = replace(eight, num_warps=16, k_groups=8, across=True, max_registers=128)
@@ -149,7 +149,7 @@ def retry_configs() -> dict[str, list[ChampionConfig]]:
             *small, replace(deep, stages=4), tiny, replace(CAPPED, num_warps=4, tile_m=64, splits=8),
         ],
         "256x256x16384": [
-            eight, replace(eight, tile_k=32, stages=4), replace(eight, interleaved=True), sixteen, twice,
+            eight, replace(eight, tile_k=32, stages=4), replace(eight, interleaved=False), sixteen, twice,
             replace(twice, across=True), replace(eight, tile_m=128, k_groups=2, splits=16),
             replace(sixteen, tile_m=128, k_groups=4, splits=16, tile_k=32), replace(CAPPED, splits=66),
         ],

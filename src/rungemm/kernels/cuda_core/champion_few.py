@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...compat import gl
+from ...compat import gl, padded_shared_layout
 from ...problem import Matrix, Problem
 from ..common import cdiv, gemm_arguments
 from ..plan import Argument, Launch, LaunchPlan, Scalar
@@ -75,6 +75,30 @@ class Shape:
         return gl.DistributedLinearLayout(*keep, [], [self.config.k_groups, width])
 
     @property
+    def whole(self) -> Any:
+        """All accumulators: every group's part of the tile's sums."""
+        lanes, warps = self._threads(4, 4)
+        registers: Bases = []
+        for threads, width, way in ((self.across, self.tile_n, ACROSS), (self.down, self.tile_m, DOWN)):
+            registers += _powers(1, 4, way) + _powers(4 * threads, width // (4 * threads), way)
+        return gl.DistributedLinearLayout(
+            registers, lanes, warps, [], [self.config.k_groups, self.tile_m, self.tile_n]
+        )
+
+    @property
+    def sums(self) -> Any:
+        """The sums in shared memory: padded so that eight lanes, which write 16 bytes each at once, meet no bank twice.
+
+        Lanes one above the other write four rows apart, a multiple of all banks.
+        """
+        lanes = self._threads(4, 4)[0]
+        side_by_side = 1 << sum(basis[2] > 0 for basis in lanes[:3])
+        shape = [self.config.k_groups, self.tile_m, self.tile_n]
+        if side_by_side == 8:
+            return gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
+        return padded_shared_layout(4 * self.tile_n, 4 * side_by_side, shape, [2, 1, 0])
+
+    @property
     def out(self) -> Any:
         """The sums' way to D: every group's part of an element in one thread, neighbours in a row side by side."""
         lanes = min(32, self.tile_n)
@@ -89,8 +113,8 @@ class Shape:
             self.tile_m, self.tile_n, wrap_m, wrap_n, mask,
             a.copy(self.config, self.tile_m), b.copy(self.config, self.tile_n),
             a.shared(self.config, self.tile_m), b.shared(self.config, self.tile_n),
-            self.fragment(1), self.fragment(2), self.single,
-            gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0]), self.out,
+            self.fragment(1), self.fragment(2), self.single, self.whole,
+            self.sums, self.out,
         )  # fmt: skip
 
 
@@ -151,7 +175,9 @@ def shared_bytes_of_few(config: ChampionConfig) -> int:
     widest = config.tile_m + config.tile_n
     if config.strips:
         widest = max(widest, 8 + config.tile_m * config.tile_n // 8)
-    return max(4 * config.stages * config.tile_k * widest, 4 * config.k_groups * config.tile_m * config.tile_n)
+    # The sums' padding is at most an eighth of a tile: 16 elements after four rows of 32 or more.
+    sums = config.k_groups * config.tile_m * config.tile_n
+    return max(4 * config.stages * config.tile_k * widest, 4 * (sums + sums // 8))
 
 
 def strip_shape(config: ChampionConfig, left: int, below: bool) -> Shape | None:

@@ -186,8 +186,9 @@ def _tile_of_d(
     A_FRAGMENT: constexpr = SHAPE[9]
     B_FRAGMENT: constexpr = SHAPE[10]
     SINGLE: constexpr = SHAPE[11]
-    SUMS: constexpr = SHAPE[12]
-    OUT: constexpr = SHAPE[13]
+    WHOLE: constexpr = SHAPE[12]
+    SUMS: constexpr = SHAPE[13]
+    OUT: constexpr = SHAPE[14]
     m0 = _start(first_row, TILE_M, row_end, WRAP_M, A_VECTOR)
     n0 = _start(first_col, TILE_N, col_end, WRAP_N, B_VECTOR)
     k0 = first * TILE_K - LACKING
@@ -240,7 +241,7 @@ def _tile_of_d(
 
     sums = gl.allocate_shared_memory(gl.float32, [GROUPS, TILE_M, TILE_N], SUMS)
     barrier()
-    sums.store(_whole(acc, THREAD_M, THREAD_N))
+    sums.store(gl.convert_layout(_whole(acc, THREAD_M, THREAD_N), WHOLE, assert_trivial=True))
     barrier()
     total = gl.sum(sums.load(OUT), axis=0) * alpha
     rows = (m0 + gl.arange(0, TILE_M, gl.SliceLayout(1, gl.SliceLayout(0, OUT))))[:, None]
