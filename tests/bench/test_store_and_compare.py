@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rungemm.bench.compare import compare
+from rungemm.bench.compare import agreement, compare
 from rungemm.bench.store import SCHEMA, VERSION, StoreError, load_raw, summarise, write_json
 
 
@@ -47,6 +47,26 @@ def test_compare_flags_ten_percent_and_not_nothing_in_twenty_trials_each(rng: np
             (change,) = compare(document(rng), document(rng, slowdown))
             assert change.contender == "champion" and not change.absolute
             assert change.verdict == expected, (slowdown, str(change))
+
+
+def test_two_runs_agree_on_the_ratio_though_their_clocks_differ(rng: np.random.Generator) -> None:
+    first, second = document(rng), document(rng)
+    (pair,) = agreement(first, second)
+    assert pair.contender == "champion" and abs(pair.change - 1) < 0.02
+    (pair,) = agreement(first, document(rng, slowdown=1.05))
+    assert pair.change < 0.98
+
+
+def test_what_is_over_the_peak_is_never_summarised(rng: np.random.Generator, tmp_path: Path) -> None:
+    made = document(rng)
+    made["measurements"][0]["lanes"]["champion"] |= {"peak_share": 1.01, "tflops": 67.5}
+    write_json(tmp_path / "raw" / "a.json", made)
+    with pytest.raises(StoreError, match=r"raw/a.json: champion on 64x32x16 has 67.5 TFLOPS, over"):
+        summarise(tmp_path)
+    # A contender that failed has no figure, whatever its samples say.
+    made["measurements"][0]["lanes"]["champion"]["failure"] = "wrong result"
+    write_json(tmp_path / "raw" / "a.json", made)
+    assert {record["kernel"] for record in summarise(tmp_path)} == {"cublas"}
 
 
 def test_compare_by_time_says_so(rng: np.random.Generator) -> None:

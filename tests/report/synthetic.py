@@ -14,6 +14,7 @@ from rungemm.dtypes import BF16, FP32, DType
 from rungemm.hardware import ZOO
 from rungemm.kernels import LADDER
 from rungemm.problem import Problem
+from rungemm.report.rungs import posed_rungs
 
 H200 = ZOO["h200"]
 
@@ -79,4 +80,39 @@ def results(folder: Path, rng: np.random.Generator) -> Path:
     document = {"schema": SCHEMA, "version": VERSION, "environment": environment, "measurements": measurements}
     write_json(card / "raw" / "made-up.json", document)
     summarise(card)
+    write_json(card / "rungs.json", figures(rng))
+    write_json(card / "method.json", document | {"measurements": [], "method": METHOD})
+    row = {"kernel": "naive", "blocks": 2, "cuda_blocks": 2}
+    write_json(card / "occupancy.json", {"environment": environment, "rows": [row, {**row, "kernel": "coalesced"}]})
+    again = [{**one, "lanes": {name: {**each, "us": [us * float(rng.normal(1, 0.004)) for us in each["us"]]}
+                               for name, each in one["lanes"].items()}} for one in measurements[:40]]  # fmt: skip
+    write_json(card / "repeat" / "made-up.json", document | {"measurements": again})
     return card
+
+
+METHOD: dict[str, Any] = {
+    "problem": "2048x2048x2048 fp32 NN", "self_ratios": [1.0, 0.999, 1.002],
+    "identical": {"not_flagged": 20, "of": 20}, "ten_percent_slower": {"flagged": 19, "of": 20},
+    "warm_refused": "the L2 was warm", "warm_labelled_cold": False, "holds": False,
+    "failures": {"cublas": None, "writes a NaN": "wrong result", "writes nothing": "wrong result"},
+}  # fmt: skip
+
+
+def figures(rng: np.random.Generator) -> list[dict[str, Any]]:
+    """A row of rungs.json for every rung and arithmetic that it takes."""
+    rows = []
+    for item in posed_rungs(H200):
+        bytes_per_c = float(np.exp(rng.uniform(2, 11)))
+        intensity = 2 * item.problem.k / bytes_per_c
+        resources = {"registers": int(rng.integers(32, 255)), "spill_bytes": 0, "shared_bytes": 16384, "threads": 256,
+                     "blocks_per_sm": 2, "warps_per_sm": 16, "max_warps_per_sm": 64, "limiter": "registers",
+                     "programs": 1024, "waves": 4, "wave_efficiency": 0.97}  # fmt: skip
+        counts = {"loads_per_c": 128.0, "shared_loads_per_c": 1024.0, "sector_bytes_per_c": bytes_per_c,
+                  "wavefronts_per_c": float(rng.uniform(1, 60)), "conflicts_per_c": 0.0}  # fmt: skip
+        rows.append({
+            "kernel": item.kernel.name, "dtype": item.problem.a.dtype.name, "precision": item.problem.precision,
+            "layout": item.problem.layout, "m": 4096, "n": 4096, "k": 4096, "config": item.config.to_dict(),
+            "resources": resources, "counts": counts,
+            "bounds": {"counted_intensity": intensity, "uncached_tflops": min(66.9, 4.8 * intensity)},
+        })  # fmt: skip
+    return rows

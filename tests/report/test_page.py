@@ -33,11 +33,26 @@ def test_the_page_holds_every_record_and_its_samples(card: Path) -> None:
         mine = data["samples"][record["samples"]]["us"]
         assert record["kernel"] in mine
     assert [rung["name"] for rung in data["rungs"]] == [kernel.name for kernel in LADDER]
-    naive = next(row for row in data["traffic"] if row["kernel"] == "naive" and row["k"] == 4096)
-    assert naive["global_loads"] == 2 * 4096, "2K loads for one element of C (LADDER.md's formula)"
-    assert naive["intensity"] == pytest.approx(2 * 4096 / (4 * (2 * 4096 + 1)))
-    shown = next(record for record in data["records"] if record["kernel"] == "vectorised")
-    assert shown["occupancy"] == {"blocks": 2, "warps": 16, "max_warps": 64, "limiter": "registers"}
+    figures = {(row["kernel"], row["dtype"], row["precision"]) for row in data["figures"]}
+    for kernel in LADDER:
+        assert any(name == kernel.name for name, _, _ in figures), f"{kernel.name} has no figures"
+
+
+def test_the_trials_of_the_method_are_there(card: Path) -> None:
+    found = page_data(card)["trust"]
+    assert found["occupancy"] == {"same": 2, "of": 2, "wrong": []}
+    assert found["method"]["identical"] == {"not_flagged": 20, "of": 20} and found["method"]["date"]
+    # Every contender but the reference of the forty products that were measured twice, the failed one left out.
+    assert len(found["repeat"]["pairs"]) > 60
+    assert all(abs(pair["change"] - 1) < 0.02 for pair in found["repeat"]["pairs"])
+    (card / "occupancy.json").rename(card / "away")
+    try:
+        assert "occupancy" not in page_data(card)["trust"]
+        (card / "occupancy.json").write_text("[]")
+        with pytest.raises(StoreError, match="holds no trial"):
+            page_data(card)
+    finally:
+        (card / "away").rename(card / "occupancy.json")
 
 
 def test_a_failed_contender_is_shown_as_failed_and_has_no_figure(card: Path) -> None:

@@ -14,10 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["THRESHOLD", "Change", "compare"]
+__all__ = ["AGREEMENT", "THRESHOLD", "Change", "agreement", "compare"]
 
 THRESHOLD = 0.03
 """Smallest change that counts: ratios repeat within 2% from run to run and machine to machine (docs/method.md)."""
+
+AGREEMENT = 0.02
+"""What two runs, an hour or a machine apart, must agree within on every ratio to be believed."""
 
 Verdict = Literal["slower", "faster", "same", "unsure"]
 
@@ -61,11 +64,15 @@ def compare(
     """
     if not 0 < threshold < 1:
         raise ValueError(f"threshold {threshold} is not between 0 and 1: 0.03 is 3%")
-    before, changes = dict(_lanes(old)), []
-    for key, (measured, name) in _lanes(new):
-        if key not in before:
+    # A product may stand in two suites; it is compared with its own suite's if that was measured before.
+    before = {key: measured for key, measured in _lanes(old)}
+    same_suite = {(*key, measured["suite"]): measured for key, measured in _lanes(old)}
+    changes = []
+    for key, measured in _lanes(new):
+        was = same_suite.get((*key, measured["suite"]), before.get(key))
+        if was is None:
             continue
-        was = before[key][0]
+        name = key[1]
         pace_old, pace_new = _pace(was, name, reference), _pace(measured, name, reference)
         absolute = pace_old is None or pace_new is None
         if name == reference and len(measured["lanes"]) > 1:
@@ -77,11 +84,21 @@ def compare(
     return changes
 
 
-def _lanes(document: dict[str, Any]) -> Iterator[tuple[tuple[str, str], tuple[dict[str, Any], str]]]:
+def agreement(old: dict[str, Any], new: dict[str, Any], *, reference: str = "cublas") -> list[Change]:
+    """The changes of :func:`compare` that are changes of a ratio to the reference, the largest first.
+
+    Two runs of the same code agree when the first is within :data:`AGREEMENT` of 1.
+    """
+    ratios = [change for change in compare(old, new, reference=reference) if not change.absolute]
+    return sorted(ratios, key=lambda change: -abs(change.change - 1))
+
+
+def _lanes(document: dict[str, Any]) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    """Every lane that has a figure: its problem's title and its contender, and the measurement that it is of."""
     for measurement in document["measurements"]:
         for name, lane in measurement["lanes"].items():
             if not lane["failure"] and lane["us"]:
-                yield (_title(measurement), name), (measurement, name)
+                yield (_title(measurement), name), measurement
 
 
 def _title(measurement: dict[str, Any]) -> str:

@@ -144,7 +144,11 @@ def load_raw(path: Path) -> dict[str, Any]:
 
 def summary_records(document: dict[str, Any], raw: str, reference: str = "cublas") -> list[dict[str, Any]]:
     """The summary records of a raw file: one for every contender but the reference that has a figure, and the
-    reference's own (``kernel`` "cublas", ratio 1) so that plots can show it."""
+    reference's own (``kernel`` "cublas", ratio 1) so that plots can show it.
+
+    Raises:
+        StoreError: a figure is over the card's dense peak.
+    """
     environment = document["environment"]
     records = []
     for index, measurement in enumerate(document["measurements"]):
@@ -154,6 +158,11 @@ def summary_records(document: dict[str, Any], raw: str, reference: str = "cublas
         for name, lane in lanes.items():
             if lane["failure"] or not lane["us"]:
                 continue
+            if lane["peak_share"] is not None and lane["peak_share"] > 1:
+                raise StoreError(
+                    f"{raw}: {name} on {problem['m']}x{problem['n']}x{problem['k']} has {lane['tflops']} TFLOPS, over "
+                    "the card's dense peak: that is no result; take the file out and measure again"
+                )
             ratio = paired_ratio(base["us"], lane["us"]) if base else None
             records.append(
                 {
@@ -209,7 +218,7 @@ def summarise(folder: Path) -> list[dict[str, Any]]:
     """Write ``folder/summary.json`` from the raw files under ``folder/raw``; returns its records, sorted by key.
 
     Raises:
-        StoreError: a raw file is broken.
+        StoreError: a raw file is broken, or holds what the card cannot do.
     """
     newest: dict[tuple[Any, ...], dict[str, Any]] = {}
     for path in sorted((folder / "raw").glob("*.json")):

@@ -283,7 +283,7 @@ def _compare_files(old: Path, new: Path, reference: str, threshold: float, as_js
 def _print_changes(old: dict[str, Any], new: dict[str, Any], reference: str, threshold: float, as_json: bool) -> int:
     from dataclasses import asdict
 
-    from ..bench.compare import compare
+    from ..bench.compare import AGREEMENT, agreement, compare
     from ..inputs import InputError
 
     try:
@@ -301,4 +301,11 @@ def _print_changes(old: dict[str, Any], new: dict[str, Any], reference: str, thr
         for change in sorted(changes, key=lambda change: (order[change.verdict], change.change)):
             out().print(f"[{colours[change.verdict]}]{str(change).replace('[', chr(92) + '[')}[/]", soft_wrap=True)
         out().print(f"{len(changes)} compared, {slower} slower by more than {100 * threshold:g}%")
+        ratios = agreement(old, new, reference=reference)
+        if ratios:
+            within = sum(abs(change.change - 1) <= AGREEMENT for change in ratios)
+            out().print(
+                f"{within} of {len(ratios)} ratios to {reference} agree within {100 * AGREEMENT:g}%; "
+                f"the largest change is {100 * (ratios[0].change - 1):+.1f}%"
+            )
     return 1 if slower else 0

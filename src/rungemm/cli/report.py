@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .common import out
+from .common import err, out
 
 __all__ = ["report"]
 
@@ -17,6 +17,9 @@ def report(
         Path, typer.Argument(metavar="[FOLDER]", help="A card's results: summary.json and raw/.")
     ] = Path("results/h200"),
     save: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page.")] = Path("report.html"),
+    count: Annotated[
+        bool, typer.Option("--count", help="First compile every rung and count its traffic anew (a minute or two).")
+    ] = False,
     summarise: Annotated[bool, typer.Option("--summarise", help="First make summary.json anew.")] = False,
     readme: Annotated[
         Path | None, typer.Option("--readme", metavar="README.md", help="Update this file's results instead.")
@@ -24,6 +27,8 @@ def report(
     check: Annotated[bool, typer.Option("--check", help="With --readme: only say if it is stale.")] = False,
 ) -> int:  # fmt: skip
     """Write results as one HTML page that works offline: plots to point at, tables to copy, light and dark.
+
+    With --count it first makes rungs.json, the page's figures of occupancy and traffic, which need no GPU.
 
     With --readme it writes the results into a README instead, between its two markers, and a plot beside it.
 
@@ -42,6 +47,8 @@ def report(
     if summarise:
         records = make_summary(folder)
         out().print(f"{folder / 'summary.json'}: {len(records)} records", soft_wrap=True)
+    if count:
+        _count(folder)
     if readme is not None:
         if check:
             stale = stale_parts(readme, folder)
@@ -57,3 +64,24 @@ def report(
         raise InputError(f"--out: {save} cannot be written ({error.strerror}): give another path") from None
     out().print(f"wrote {save}, {size / 1024:.0f} KiB: open it in a browser", soft_wrap=True)
     return 0
+
+
+def _count(folder: Path) -> None:
+    """Write the folder's rungs.json.
+
+    Raises:
+        InputError: the folder is named after no known card, or a rung does not compile.
+    """
+    from ..hardware import find_gpu
+    from ..inputs import InputError
+    from ..report.rungs import write_rungs
+
+    try:
+        card = find_gpu(folder.resolve().name)
+    except ValueError as error:
+        raise InputError(f"{folder}: a results folder is named after its card; {error}") from None
+    with err().status("counting") as status:
+        path, failures = write_rungs(folder, card, say=status.update)
+    out().print(f"wrote {path}", soft_wrap=True)
+    if failures:
+        raise InputError(f"{len(failures)} rungs do not compile and are not in {path}, first {failures[0]}")

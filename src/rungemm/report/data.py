@@ -1,7 +1,8 @@
 """What the page shows, gathered from a card's results folder: records, their samples, and what the rungs are.
 
-Nothing is measured or compiled here. Everything comes from ``summary.json``, from the raw files that it names, and
-from the kernels' own descriptions, so the same folder always gives the same page.
+Nothing is measured or compiled here. Everything comes from ``summary.json``, from the raw files that it names, from
+what :mod:`.rungs` counted, from the trials of the method that :mod:`.trust` reads, and from the kernels' own
+descriptions, so the same folder always gives the same page.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..analysis.occupancy import occupancy
 from ..bench.statistics import spread_of
 from ..bench.store import StoreError, load_raw
 from ..hardware import Gpu, find_gpu
 from ..kernels import LADDER, Kernel
-from ..problem import Problem
+from .rungs import load_rungs
+from .trust import trust
 
 __all__ = ["load_summary", "page_data"]
 
@@ -70,16 +71,16 @@ def page_data(folder: Path) -> dict[str, Any]:
                 "us_low": spread.low if spread else None,
                 "us_high": spread.high if spread else None,
             }
-            | {"resources": (lane or {}).get("resources")}
         )
     newest = max(records, key=lambda record: record["date"], default=None)
     return {
         "card": _card_record(gpu),
         "environment": _environment(raw[newest["raw"]]) if newest else {},
         "rungs": [_rung(kernel, position) for position, kernel in enumerate(LADDER, start=1)],
-        "traffic": [row for kernel in LADDER for row in _traffic(kernel, gpu, records)],
-        "records": [record | {"occupancy": _occupancy(record, gpu)} for record in shown],
+        "figures": load_rungs(folder),
+        "records": shown,
         "samples": samples,
+        "trust": trust(folder, raw),
     }
 
 
@@ -140,46 +141,3 @@ def _lane_of(record: dict[str, Any], measurement: dict[str, Any]) -> dict[str, A
     if record["kernel"] in lanes:
         return lanes[record["kernel"]]
     return next((lane for lane in lanes.values() if lane.get("label") == record["kernel"]), None)
-
-
-def _occupancy(record: dict[str, Any], gpu: Gpu) -> dict[str, Any] | None:
-    used = record.get("resources")
-    if not used or "warps" not in used:
-        return None
-    fits = occupancy(gpu, threads=32 * used["warps"], registers=used["registers"], shared_bytes=used["shared_bytes"])
-    return {"blocks": fits.blocks, "warps": fits.warps, "max_warps": fits.max_warps, "limiter": fits.limiter}
-
-
-def _traffic(kernel: Kernel[Any], gpu: Gpu, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Loads for one element of C that the tiles of each measured fp32 config imply, at each shape of suite "ladder"."""
-    from ..ladder.explained import on_paper
-    from ..ladder.pose import Posed
-
-    rows = []
-    for record in records:
-        if record["suite"] != "ladder" or record["kernel"] != kernel.name or not record["config"]:
-            continue
-        if record["dtype"] != "fp32" or record["precision"] != "ieee" or record["batch"] != 1:
-            continue
-        problem = Problem.dense(record["m"], record["n"], record["k"], layout=record["layout"])
-        try:
-            config = kernel.config_type.from_dict(record["config"])
-            accesses = on_paper(Posed(kernel, problem, config, kernel.plan(problem, config, gpu)))
-        except ValueError:
-            continue  # measured with a config that the kernel no longer has
-        if accesses is None:
-            continue
-        moved = 4 * (accesses.global_loads + 1)  # and the store of C
-        rows.append(
-            {
-                "kernel": kernel.name,
-                "m": record["m"],
-                "n": record["n"],
-                "k": record["k"],
-                "global_loads": accesses.global_loads,
-                "shared_loads": accesses.shared_loads,
-                "intensity": 2 * record["k"] / moved,
-                "tflops": record["tflops"],
-            }
-        )
-    return rows

@@ -15,6 +15,7 @@ SCRIPTS = (
     "dom.js",
     "scale.js",
     "figure.js",
+    "glance.js",
     "ladder.js",
     "size.js",
     "roofline.js",
@@ -22,6 +23,7 @@ SCRIPTS = (
     "suite.js",
     "chip.js",
     "spread.js",
+    "trust.js",
     "table.js",
     "main.js",
 )

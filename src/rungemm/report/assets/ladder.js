@@ -6,47 +6,63 @@ function ladderFigure() {
   const keys = unique(records.map(keyOf)).sort((a, b) => Number(b.startsWith("fp32")) - Number(a.startsWith("fp32")) || a.localeCompare(b, "en", { numeric: true }));
   return figure({
     id: "ladder", title: "The ladder",
-    note: "Each rung changes one thing. Bars are TFLOPS; the lines are cuBLAS in the same rounds and the card's dense peak.",
+    note: "Each rung changes one thing. Bars are TFLOPS; the lines are cuBLAS in the same rounds and the card's dense peak. The last column is the speed over that of the rung below. Point at a rung for its idea.",
     controls: [{ key: "at", label: "shape", options: keys.map((key) => [key, key]) }],
     draw: (state, width) => drawLadder(records.filter((record) => keyOf(record) === state.at), width),
   });
 }
 
+function rungOf(record) {
+  return DATA.rungs.find((item) => item.name === record.kernel);
+}
 function rungOrder(record) {
-  const rung = DATA.rungs.find((item) => item.name === record.kernel);
-  if (rung) return rung.position;
-  return { champion: 1000, library: 1001, cublas: 2000 }[record.kernel] ?? 900;
+  return rungOf(record)?.position ?? { champion: 1000, library: 1001, cublas: 2000 }[record.kernel] ?? 900;
+}
+const FAMILIES = { cuda_core: ["CUDA cores", "var(--c0)"], tensor_core: ["tensor cores, mma.sync", "var(--c3)"], hopper: ["Hopper: TMA and wgmma", "var(--c5)"] };
+function familyColour(record) {
+  return record.kernel === "cublas" ? "var(--ref)" : FAMILIES[rungOf(record)?.family]?.[1] ?? "var(--c0)";
 }
 
 function drawLadder(records, width) {
   const rows = [...records].sort((a, b) => rungOrder(a) - rungOrder(b) || a.kernel.localeCompare(b.kernel));
-  const narrow = width < 560, line = narrow ? 40 : 26, left = narrow ? 6 : 170, right = narrow ? 12 : 230;
-  const frame = { left, top: 26, right: width - right, bottom: 26 + rows.length * line };
+  const narrow = width < 560, line = narrow ? 42 : 26, left = narrow ? 6 : 172, right = narrow ? 12 : 262;
+  const frame = { left, top: 30, right: width - right, bottom: 30 + rows.length * line };
   const root = canvasOf(width, frame.bottom + 40);
   const peak = peakOf(rows[0]), base = rows.find((record) => record.kernel === "cublas");
   const x = linear([0, Math.max(peak ?? 0, ...rows.map((record) => record.tflops)) * 1.02], [frame.left, frame.right]);
   root.append(axisBelow(frame, x, x.ticks(narrow ? 4 : 6), (tick) => number(tick), "TFLOPS"));
+  const columns = [[56, "TFLOPS"], [130, "of cuBLAS"], [190, "of peak"], [256, "on below"]];
+  if (!narrow) for (const [at, text] of columns) root.append(label(frame.right + at, frame.top - 9, text, { "text-anchor": "end", fill: "var(--soft)" }));
   rows.forEach((record, index) => {
-    const y = frame.top + index * line, rung = DATA.rungs.find((item) => item.name === record.kernel);
-    const height = narrow ? 14 : line - 8, top = narrow ? y + 20 : y + 4;
-    const share = base && record !== base && record.ratio !== null ? `${percent(record.ratio)} of cuBLAS, ` : "";
-    const words = `${number(record.tflops)}: ${share}${percent(record.peak_share)} of peak`;
-    const text = describe(record) + (rung ? `\n${rung.idea}` : "");
-    root.append(withTip(svg("g", {},
+    const y = frame.top + index * line, rung = rungOf(record), colour = familyColour(record);
+    const height = narrow ? 14 : line - 8, top = narrow ? y + 21 : y + 4;
+    const below = rung?.below ? rows.find((other) => other.kernel === rung.below) : null;
+    const step = below ? `×${number(record.tflops / below.tflops)}` : "";
+    const share = base && record !== base && record.ratio !== null ? percent(record.ratio) : "";
+    const text = describe(record) + (below ? `\n${number(record.tflops / below.tflops)} times ${nameOf(below.kernel)}` : "") + (rung ? `\n${rung.idea}` : "");
+    const group = svg("g", {},
       svg("rect", { x: 0, y, width, height: line, fill: "transparent" }),
-      svg("rect", { x: frame.left, y: top, width: Math.max(1, x(record.tflops) - frame.left), height, rx: 2, fill: record === base ? "var(--ref)" : "var(--c0)" }),
-      narrow ? label(frame.left, y + 14, nameOf(record.kernel)) : label(left - 8, y + 18, nameOf(record.kernel), { "text-anchor": "end" }),
-      narrow ? label(width - 8, y + 14, words, { "text-anchor": "end", fill: "var(--soft)" })
-        : label(frame.right + 10, y + 18, words, { fill: "var(--soft)" })), text));
+      svg("rect", { x: frame.left, y: top, width: Math.max(1, x(record.tflops) - frame.left), height, rx: 2, fill: colour }));
+    const strong = record.kernel.startsWith("champion") ? 600 : null;
+    if (narrow) {
+      group.append(label(frame.left, y + 15, nameOf(record.kernel), { "font-weight": strong }),
+        label(width - 8, y + 15, `${number(record.tflops)}${share ? `, ${share} of cuBLAS` : ""}${step ? `, ${step}` : ""}`, { "text-anchor": "end", fill: "var(--soft)" }));
+    } else {
+      group.append(label(left - 8, y + 18, nameOf(record.kernel), { "text-anchor": "end", "font-weight": strong }));
+      [number(record.tflops), share, percent(record.peak_share), step].forEach((value, column) => group.append(label(frame.right + columns[column][0], y + 18, value, { "text-anchor": "end", fill: column ? "var(--soft)" : null, "font-weight": column ? null : 600 })));
+    }
+    root.append(withTip(group, text));
   });
   const lines = [[peak, "peak", "var(--bad)"], [base?.tflops, "cuBLAS", "var(--ref)"]];
   for (const [value, text, colour] of lines) {
     if (!value) continue;
     // On a phone the words stand over the bars: the line then keeps to the bars.
-    const bars = narrow ? rows.map((_, index) => [frame.top + index * line + 19, frame.top + (index + 1) * line - 4]) : [[frame.top - 4, frame.bottom]];
+    const bars = narrow ? rows.map((_, index) => [frame.top + index * line + 20, frame.top + (index + 1) * line - 5]) : [[frame.top - 4, frame.bottom]];
     for (const [y1, y2] of bars) root.append(svg("line", { x1: x(value), x2: x(value), y1, y2, stroke: colour, "stroke-width": 1.5, "stroke-dasharray": narrow ? null : "4 3" }));
     root.append(label(x(value), frame.top - 9, `${text} ${number(value)}`, { "text-anchor": "end", fill: colour }));
   }
+  const families = unique(rows.map((record) => rungOf(record)?.family).filter(Boolean));
+  const legend = families.length > 1 ? families.map((family) => [FAMILIES[family][1], FAMILIES[family][0]]) : [];
   const failed = Object.entries(DATA.samples[rows[0].samples].failed).map(([name, why]) => ["var(--bad)", `${nameOf(name)} FAILED: ${why}`]);
-  return { svg: root, legend: failed, columns: COLUMNS, rows: rows.map(rowOf) };
+  return { svg: root, legend: [...legend, ...failed], columns: COLUMNS, rows: rows.map(rowOf) };
 }

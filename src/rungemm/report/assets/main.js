@@ -19,21 +19,24 @@ applyTheme();
 
 function subtitle() {
   const card = DATA.card, e = DATA.environment;
-  const with_ = [["torch", e.torch], ["Triton", e.triton], ["CUDA", e.cuda], ["driver", e.driver], ["cuBLAS", e.cublas]].filter(([, version]) => version).map(([name, version]) => `${name} ${version}`).join(", ");
   const peaks = Object.entries(card.peaks).map(([kind, value]) => `${kind} ${number(value)}`).join(", ");
-  return `${card.title}: ${card.sms} SMs, dense peaks in TFLOPS: ${peaks}. ${DATA.records.length} results${e.date ? `, the newest of ${e.date.slice(0, 10)}` : ""}${with_ ? `, with ${with_}` : ""}. ` +
-    "Contenders interleaved in random order, cold L2, normal random data, outputs checked against float64; ratios are medians of paired rounds.";
+  const versions = [["torch", e.torch], ["Triton", e.triton], ["CUDA", e.cuda], ["driver", e.driver], ["cuBLAS", e.cublas]].filter(([, version]) => version).map(([name, version]) => `${name} ${version}`).join(", ");
+  return [["card", `${card.title}, ${card.sms} SMs, ${number(card.l2_mib)} MiB of L2, ${number(card.dram_gbs / 1000)} TB/s`],
+    ["dense peaks", `${peaks} TFLOPS`],
+    ["measured", `${DATA.records.length} results${e.date ? `, the newest of ${e.date.slice(0, 10)}` : ""}${versions ? `, with ${versions}` : ""}`],
+    ["how", "contenders interleaved in random order, cold L2, normal random data, outputs checked against float64; ratios are medians of paired rounds"]];
 }
 
-document.getElementById("subtitle").textContent = subtitle();
+document.title = `rungemm on ${DATA.card.title}`;
+document.getElementById("subtitle").append(...subtitle().map(([term, text]) => el("div", {}, el("dt", {}, term), el("dd", {}, text))));
 const main = document.getElementById("main"), toc = document.getElementById("toc");
-for (const section of [ladderFigure(), sizeFigure(), rooflineFigure(), heatFigure(), suiteFigure(), chipFigure(), spreadFigure(), tableSection()]) {
+for (const section of [glanceFigure(), ladderFigure(), sizeFigure(), heatFigure(), suiteFigure(), rooflineFigure(), chipFigure(), spreadFigure(), trustSection(), tableSection()]) {
   if (!section) continue;
   main.append(section);
   toc.append(el("a", { href: `#${section.id}` }, section.querySelector("h2").textContent));
 }
 if (!DATA.records.length) main.append(el("section", {}, el("p", {}, "No results yet: rungemm bench writes them.")));
-document.getElementById("footer").textContent = `Peaks and limits: ${DATA.card.source}. Method: docs/method.md. Made by rungemm report from results/${DATA.card.name}/summary.json and its raw files.`;
+document.getElementById("footer").textContent = `Peaks and limits: ${DATA.card.source}. Method: docs/method.md. Made by rungemm report from results/${DATA.card.name}/summary.json and the files beside it.`;
 
 let drawnWidth = 0;
 function drawAll() {

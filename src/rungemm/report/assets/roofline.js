@@ -1,26 +1,36 @@
-// The roofline: every rung at the traffic that its tiles imply before any cache, every other shape at its compulsory traffic.
+// The roofline: every rung at the traffic that it asks for before any cache, every other shape at its compulsory traffic.
 function rooflineFigure() {
   const points = [];
-  for (const row of DATA.traffic) {
-    points.push({ kind: "fp32", group: `rungs at ${row.m}x${row.n}x${row.k}`, name: nameOf(row.kernel), x: row.intensity, y: row.tflops, colour: "var(--c0)",
-      text: `${nameOf(row.kernel)} at ${row.m}x${row.n}x${row.k}\n${number(row.tflops)} TFLOPS, ${number(row.intensity)} FLOP a byte asked of global memory\n${number(row.global_loads)} global and ${number(row.shared_loads)} shared loads for one element of C` });
+  for (const row of DATA.figures) {
+    const kind = arithmeticOf(row), measured = measuredOf(row), asked = row.bounds.counted_intensity;
+    if (!asked) continue;
+    const text = [`${nameOf(row.kernel)} at ${shapeOf({ ...row, batch: 1 })} ${kindOf(row)}`, measured ? `${number(measured.tflops)} TFLOPS` : "not measured", `asks for ${number(row.counts.sector_bytes_per_c)} bytes for one element of C: ${number(asked)} FLOP a byte`, `with no cache that would allow ${number(row.bounds.uncached_tflops)} TFLOPS`].join("\n");
+    points.push({ kind, group: `rungs at ${shapeOf({ ...row, batch: 1 })}`, name: nameOf(row.kernel), x: asked, y: measured?.tflops ?? row.bounds.uncached_tflops, hollow: !measured, colour: familyColour(row), text });
   }
   for (const record of DATA.records) {
     if (record.suite === "ladder" && !["champion", "cublas", "library"].includes(record.kernel)) continue;
-    if (!record.cold_l2 || !peakOf(record)) continue;
-    const kind = record.dtype === "fp32" && record.precision !== "ieee" ? "tf32" : record.dtype;
-    points.push({ kind, group: `suite ${record.suite}`, name: nameOf(record.kernel), x: compulsory(record), y: record.tflops, colour: colourOf(record.kernel), text: `${describe(record)}\n${number(compulsory(record))} FLOP a compulsory byte` });
+    if (!record.cold_l2 || !peakOf(record) || record.suite === "claims") continue;
+    points.push({ kind: arithmeticOf(record), group: `suite ${record.suite}`, name: nameOf(record.kernel), x: compulsory(record), y: record.tflops, colour: colourOf(record.kernel), text: `${describe(record)}\n${number(compulsory(record))} FLOP a compulsory byte` });
   }
   if (!points.length) return null;
-  const kinds = unique(points.map((point) => point.kind));
+  const rank = (kind) => ["fp32", "tf32", "bf16", "fp16"].indexOf(kind) >>> 0;
+  const kinds = unique(points.map((point) => point.kind)).sort((a, b) => rank(a) - rank(b));
   const groups = unique(points.map((point) => point.group));
   return figure({
     id: "roofline", title: "Roofline",
-    note: "Below the roof is what the card allows. Rungs stand at the bytes that their tiles ask of global memory: a point left of and above the slope lives on its caches. Other shapes stand at their compulsory traffic.",
+    note: "Below the roof is what the card allows. Rungs stand at the bytes that they ask of global memory, sectors and TMA copies as the simulator counts them: a point above the slope lives on its caches. A hollow point has not been measured and stands at what its traffic would allow with no cache. Suites stand at their compulsory traffic.",
     controls: [{ key: "kind", label: "type", options: kinds.map((kind) => [kind, kind]) },
       { key: "group", label: "points", options: [...groups.map((group) => [group, group]), ["all", "everything"]] }],
     draw: (state, width) => drawRoofline(points.filter((point) => point.kind === state.kind && (state.group === "all" || point.group === state.group)), state.kind, state.group.startsWith("rungs"), width),
   });
+}
+
+function arithmeticOf(record) {
+  return record.dtype === "fp32" && record.precision !== "ieee" ? "tf32" : record.dtype;
+}
+// A rung's measurement at the problem that its figures are of.
+function measuredOf(row) {
+  return DATA.records.find((record) => record.suite === "ladder" && record.cold_l2 && ["kernel", "dtype", "precision", "m", "n", "k"].every((key) => record[key] === row[key]));
 }
 
 function compulsory(record) {
@@ -32,30 +42,35 @@ function compulsory(record) {
 
 function drawRoofline(points, kind, named, width) {
   if (!points.length) return null;
-  const narrow = width < 560, frame = { left: 46, top: 30, right: width - (named && !narrow ? 150 : 14), bottom: narrow ? 300 : 400 };
+  const narrow = width < 560, frame = { left: 46, top: 30, right: width - (named && !narrow ? 170 : 14), bottom: narrow ? 320 : 440 };
   const root = canvasOf(width, frame.bottom + 42);
   const peak = DATA.card.peaks[kind], slope = DATA.card.dram_gbs / 1000, ridge = peak / slope;
   const xs = points.map((point) => point.x), ys = points.map((point) => point.y);
-  const x = logarithmic([Math.min(...xs, ridge) / 2, Math.max(...xs, ridge) * 3], [frame.left, frame.right]);
-  const y = logarithmic([Math.min(...ys) / 2, peak * 1.6], [frame.bottom, frame.top]);
-  const x0 = Math.min(...xs, ridge) / 2, x1 = Math.max(...xs, ridge) * 3;
-  const floor = Math.min(...ys) / 2, start = Math.max(x0, floor / slope);
+  const x0 = Math.min(...xs, ridge) / 1.8, x1 = Math.max(...xs, ridge) * 2.2, floor = Math.min(...ys) / 2;
+  const x = logarithmic([x0, x1], [frame.left, frame.right]), y = logarithmic([floor, peak * 1.5], [frame.bottom, frame.top]);
+  const start = Math.max(x0, floor / slope);
   root.append(axisBelow(frame, x, x.ticks(), (tick) => number(tick), "FLOP a byte"));
   root.append(axisLeft(frame, y, y.ticks(), (tick) => number(tick), "TFLOPS"));
+  root.append(svg("path", { d: `M${x(start)},${y(start * slope)}L${x(ridge)},${y(peak)}L${x(x1)},${y(peak)}L${x(x1)},${frame.bottom}L${x(start)},${frame.bottom}Z`, fill: "var(--bad)", opacity: 0.05 }));
   root.append(svg("path", { d: `M${x(start)},${y(start * slope)}L${x(ridge)},${y(peak)}L${x(x1)},${y(peak)}`, fill: "none", stroke: "var(--bad)", "stroke-width": 2 }));
   root.append(label(x(x1) - 4, y(peak) - 6, `${number(peak)} TFLOPS`, { "text-anchor": "end", fill: "var(--bad)" }));
-  root.append(label(x(start) + 8, y(start * slope) - (narrow ? 10 : 0), `${number(DATA.card.dram_gbs)} GB/s`, { fill: "var(--bad)" }));
+  // The rate is written along the slope, above it.
+  const at = Math.sqrt(start * ridge), angle = (Math.atan2(y(ridge * slope) - y(start * slope), x(ridge) - x(start)) * 180) / Math.PI;
+  root.append(label(x(at), y(at * slope) - 8, `${number(DATA.card.dram_gbs / 1000)} TB/s of DRAM`, { fill: "var(--bad)", "text-anchor": "middle", transform: `rotate(${angle.toFixed(1)} ${x(at).toFixed(1)} ${(y(at * slope) - 8).toFixed(1)})` }));
   if (named && !narrow) {
-    const near = (point) => points.filter((other) => Math.abs(x(other.x) - x(point.x)) < 120 && Math.abs(y(other.y) - y(point.y)) < 60).length > 1;
-    const crowd = points.filter(near), side = frame.right + 14;
-    const placed = spreadOut(crowd.map((point) => y(point.y)), 15, frame.top + 4, frame.bottom - 4);
-    crowd.forEach((point, index) => root.append(
-      svg("path", { d: `M${x(point.x) + 5},${y(point.y)}L${frame.right - 6},${placed[index]}H${side - 4}`, fill: "none", stroke: "var(--rule)" }),
-      label(side, placed[index] + 4, point.name, { fill: "var(--soft)" })));
-    for (const point of points) if (!crowd.includes(point)) root.append(label(x(point.x) + 10, y(point.y) + 4, point.name, { fill: "var(--soft)" }));
+    // A point by itself has its name beside it; those in a crowd have theirs at the side, joined by a line.
+    const side = frame.right + 14, near = (p, q) => Math.abs(y(p.y) - y(q.y)) < 16 && Math.abs(x(p.x) - x(q.x)) < 130;
+    const crowded = (point) => x(point.x) > frame.right - 130 || points.some((other) => other !== point && near(point, other));
+    const order = points.filter(crowded).sort((a, b) => y(a.y) - y(b.y) || b.x - a.x);
+    const placed = spreadOut(order.map((point) => y(point.y)), 15, frame.top + 4, frame.bottom - 4);
+    order.forEach((point, index) => root.append(
+      svg("path", { d: `M${x(point.x) + 6},${y(point.y)}L${frame.right - 4},${placed[index]}H${side - 4}`, fill: "none", stroke: "var(--rule)" }),
+      label(side, placed[index] + 4, point.name, { fill: point.hollow ? "var(--soft)" : null })));
+    for (const point of points) if (!crowded(point)) root.append(label(x(point.x) + 11, y(point.y) + 4, point.name, { fill: point.hollow ? "var(--soft)" : null }));
   }
-  root.append(...points.map((point) => withTip(svg("circle", { cx: x(point.x), cy: y(point.y), r: 5, fill: point.colour, opacity: 0.85 }), point.text)));
-  const legend = unique(points.map((point) => `${point.colour}|${named ? "rungs" : point.name}`)).map((pair) => pair.split("|"));
+  root.append(...points.map((point) => withTip(svg("circle", { cx: x(point.x), cy: y(point.y), r: named ? 5.5 : 4, fill: point.hollow ? "var(--panel)" : point.colour, stroke: point.hollow ? point.colour : "var(--panel)", "stroke-width": point.hollow ? 2 : 1, opacity: named ? 1 : 0.8 }), point.text)));
+  const legend = named ? unique(DATA.figures.filter((row) => arithmeticOf(row) === kind).map((row) => rungOf(row)?.family).filter(Boolean)).map((family) => [FAMILIES[family][1], FAMILIES[family][0]])
+    : unique(points.map((point) => `${point.colour}|${point.name}`)).map((pair) => pair.split("|"));
   return { svg: root, legend, columns: ["point", "FLOP a byte", "TFLOPS", "of the roof"],
-    rows: points.map((point) => [point.text.split("\n")[0], number(point.x), number(point.y), percent(point.y / Math.min(peak, point.x * slope))]) };
+    rows: points.map((point) => [point.text.split("\n")[0], number(point.x), point.hollow ? "" : number(point.y), point.hollow ? "" : percent(point.y / Math.min(peak, point.x * slope))]) };
 }
