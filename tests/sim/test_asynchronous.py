@@ -68,6 +68,20 @@ def test_tma_fills_with_zero_and_clips(
     assert (y == expected).all()
 
 
+def test_a_tma_store_that_ends_inside_16_bytes_would_write_beyond(rng: np.random.Generator) -> None:
+    # The card writes the whole group; a load of the same matrix is exact, to the element.
+    layout = gl.NVMMASharedLayout(128, 16)
+    x = rng.standard_normal((45, 72)).astype(np.float16)
+    y = np.full((45, 72), 9, np.float16)
+    with pytest.raises(SimulationFault, match="whole groups of 16 bytes"):
+        run(copy_block_kernel, 1, TensorMap(x, (16, 64), layout), TensorMap(y[:, :70], (16, 64), layout), 0, 8)
+    run(copy_block_kernel, 1, TensorMap(x[:, :70], (16, 64), layout), TensorMap(y, (16, 64), layout), 0, 8)
+    assert (y[:16, 8:70] == x[:16, 8:70]).all() and (y[:16, 70:] == 0).all()
+    # A block that stays clear of the end writes what it should.
+    run(copy_block_kernel, 1, TensorMap(x, (16, 64), layout), TensorMap(y[:, :70], (16, 64), layout), 16, 0)
+    assert (y[16:32, :64] == x[16:32, :64]).all()
+
+
 @jit
 def device_descriptor_kernel(x, y, rows, cols):
     """A descriptor made by the kernel."""

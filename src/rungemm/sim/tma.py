@@ -20,6 +20,9 @@ from .types import ElementType, Shape
 
 __all__ = ["TensorDescriptor", "make_tensor_descriptor", "tma_load", "tma_store", "tma_store_wait"]
 
+TMA_GROUP_BYTES = 16
+"""A TMA store writes groups of so many bytes whole."""
+
 
 class BlockType:
     """The type of a descriptor's block, as kernels ask about it."""
@@ -199,7 +202,10 @@ def _emit_tma(kind: str, desc: TensorDescriptor, coord: Any, view: View) -> None
 
 
 def tma_store(desc: Any, coord: Any, src: Any) -> None:
-    """A block of shared memory into a tensor; what lies outside the tensor is dropped. Commits a group of its own."""
+    """A block of shared memory into a tensor; what lies outside the tensor is dropped. Commits a group of its own.
+
+    Not dropped on the card: the rest of a group of 16 bytes in which the tensor's line ends. That is a fault here.
+    """
     view = shared_view(src, "a TMA store")
     _check_block(desc, view, "a TMA store")
     partition = MACHINE.active
@@ -216,6 +222,8 @@ def tma_store(desc: Any, coord: Any, src: Any) -> None:
     if not buffer.writable:
         raise fault_at("input-written", f"a TMA store writes to {buffer.name}, which is an input")
     place = desc.offsets(tensor) + buffer.first
+    if place.size and tensor[-1].stop == desc.shape[-1]:
+        _require_whole_groups(desc)
     if place.size:
         MACHINE.running.write_check(buffer, place, "a TMA store")
 
@@ -232,6 +240,18 @@ def tma_store(desc: Any, coord: Any, src: Any) -> None:
     queue.open.append(flight)
     queue.commit()
     MACHINE.running.launch_flight(flight)
+
+
+def _require_whole_groups(desc: TensorDescriptor) -> None:
+    """As an H200 showed (tests/gpu/test_tma_bounds.py)."""
+    length = desc.shape[-1]
+    if length * desc.element.bytes % TMA_GROUP_BYTES:
+        raise fault_at(
+            "out-of-bounds",
+            f"a TMA store writes {desc.buffer.name} beyond the end of its lines: they have {length} elements "
+            f"({length * desc.element.bytes} bytes), and TMA writes whole groups of {TMA_GROUP_BYTES} bytes. Make "
+            "lines a multiple of that, or store with masks",
+        )
 
 
 def tma_store_wait(pendings: Any) -> None:

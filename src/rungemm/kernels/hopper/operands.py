@@ -60,8 +60,12 @@ def _contiguous(matrix: Matrix, columns: bool) -> bool:
     return stride == 1 or length == 1
 
 
-def tma_reason(matrix: Matrix, columns: bool) -> str | None:
-    """Why TMA cannot move this matrix by rows (or by ``columns``), or ``None`` if it can."""
+def tma_reason(matrix: Matrix, columns: bool, written: bool = False) -> str | None:
+    """Why TMA cannot move this matrix by rows (or by ``columns``), or ``None`` if it can.
+
+    ``written``: by a store. Where a line ends inside a group of 16 bytes, TMA's store writes the whole group: seen on
+    an H200 (tests/gpu/test_tma_bounds.py). A load reads single elements and fills with zeros.
+    """
     line, lines = ("columns", "rows") if columns else ("rows", "columns")
     if not _contiguous(matrix, columns):
         return f"its {line} are not contiguous"
@@ -71,6 +75,11 @@ def tma_reason(matrix: Matrix, columns: bool) -> str | None:
     length = matrix.rows if columns else matrix.cols
     if pitch * matrix.dtype.bytes % 16:
         return f"its pitch is {pitch} elements ({pitch * matrix.dtype.bytes} bytes), TMA wants a multiple of 16 bytes"
+    if written and length * matrix.dtype.bytes % 16:
+        return (
+            f"a line has {length} elements ({length * matrix.dtype.bytes} bytes): "
+            "TMA writes whole groups of 16 bytes, beyond its end"
+        )
     if pitch < length:
         return f"its pitch is {pitch} and a line has {length} elements: TMA wants {line} that do not overlap"
     if max(matrix.rows, matrix.cols) >= TMA_MAX_EXTENT or pitch * matrix.dtype.bytes >= TMA_MAX_PITCH:
@@ -108,12 +117,12 @@ class Operand:
         )
 
 
-def operand_of(role: str, matrix: Matrix) -> Operand | str:
-    """The operand as TMA can move it, by rows if possible; or, as a string, why it cannot."""
-    by_rows = tma_reason(matrix, columns=False)
+def operand_of(role: str, matrix: Matrix, written: bool = False) -> Operand | str:
+    """The operand as TMA can move it, by rows if possible; or, as a string, why it cannot. ``written``: by a store."""
+    by_rows = tma_reason(matrix, columns=False, written=written)
     if by_rows is None:
         return Operand(role, matrix, False)
-    by_columns = tma_reason(matrix, columns=True)
+    by_columns = tma_reason(matrix, columns=True, written=written)
     if by_columns is None:
         return Operand(role, matrix, True)
     return by_columns if matrix.is_col_major else by_rows

@@ -58,7 +58,7 @@ def set_up(problem: Problem, swap: bool) -> Setup:
             operand = copy.operand
         operands.append(operand)
     a, b = operands
-    d = operand_of("D", turned.d)
+    d = operand_of("D", turned.d, written=True)
     return Setup(
         replace(turned, a=a.matrix, b=b.matrix),
         a,
