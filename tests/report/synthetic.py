@@ -63,6 +63,11 @@ def results(folder: Path, rng: np.random.Generator) -> Path:
             )  # fmt: skip
         lanes["broken"] = lane(rng, problem, 60.0, 0.004, failure="wrong result: too large an error", tflops=None)
         measurements.append(measurement(rng, "ladder", shape, FP32, lanes))
+    bf16 = Shape(4096, 4096, 4096, layout="NT")
+    lanes = {"cublas": lane(rng, bf16.problem(BF16), 680.0, 0.004)}
+    for number, kernel in enumerate(kernel for kernel in LADDER if BF16 in kernel.dtypes):
+        lanes[kernel.name] = lane(rng, bf16.problem(BF16), 380.0 + 30 * number, 0.004, kernel=kernel.name)
+    measurements.append(measurement(rng, "ladder", bf16, BF16, lanes))
     for suite, dtype, base in (("squares", FP32, 51.0), ("squares", BF16, 700.0), ("cross27", FP32, 51.0),
                                ("ragged", FP32, 45.0), ("llm", BF16, 600.0)):  # fmt: skip
         for shape in suite_named(suite):

@@ -9,6 +9,7 @@ import pytest
 from rungemm.bench.store import write_json
 from rungemm.report.bars_svg import Bar, bars_svg
 from rungemm.report.data import load_summary
+from rungemm.report.ranges_svg import Range, ranges_svg
 from rungemm.report.readme import BEGIN, END, ReadmeError, plot_path, stale_parts, update
 
 from .synthetic import results
@@ -26,14 +27,17 @@ def made(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_update_writes_once_and_then_all_is_fresh(made: tuple[Path, Path]) -> None:
     readme, card = made
-    assert stale_parts(readme, card) == [readme, plot_path(readme, card)]
-    assert update(readme, card) == [readme, plot_path(readme, card)]
+    files = [readme, *(plot_path(readme, card, what) for what in ("ladder", "ladder-bf16", "suites"))]
+    assert stale_parts(readme, card) == files
+    assert update(readme, card) == files
     assert update(readme, card) == [] and stale_parts(readme, card) == []
     text = readme.read_text()
     assert text.startswith("# Title\n") and text.endswith("After.\n") and "\nold\n" not in text
     assert "| naive | 0.5 | " in text and "| cuBLAS | 51.0 |" in text and "docs/img/ladder-h200.svg" in text
     assert "| cross27 | fp32 NN | champion | 27 | " in text
-    ElementTree.fromstring(plot_path(readme, card).read_text())
+    assert "| mma multistage | " in text and "docs/img/ladder-bf16-h200.svg" in text
+    for path in files[1:]:
+        ElementTree.fromstring(path.read_text())
 
 
 def test_a_changed_figure_or_an_edited_table_is_stale(made: tuple[Path, Path]) -> None:
@@ -54,6 +58,17 @@ def test_a_readme_without_its_markers_says_what_to_add(made: tuple[Path, Path]) 
     readme.write_text("# Nothing\n")
     with pytest.raises(ReadmeError, match="put the lines"):
         update(readme, card)
+
+
+def test_ranges() -> None:
+    text = ranges_svg("a < b", [Range("x & y", "fp32", 1.05, 0.9, 1.3, 27), Range("z", "bf16", 0.98, 0.9, 1.0, 3)])
+    root = ElementTree.fromstring(text)
+    dots = [(float(dot.get("cx", "0")), dot.get("class")) for dot in root.iter("{http://www.w3.org/2000/svg}circle")]
+    lines = root.iter("{http://www.w3.org/2000/svg}line")
+    (one,) = [float(line.get("x1", "0")) for line in lines if line.get("class") == "one"]
+    assert [kind for _, kind in dots] == ["up", "down"] and dots[0][0] > one > dots[1][0]
+    with pytest.raises(ValueError, match="at least one"):
+        ranges_svg("t", [])
 
 
 def test_bars() -> None:

@@ -1,13 +1,13 @@
-"""The README's results: a table and a plot, made from summary.json and never by hand.
+"""The README's results: tables and plots, made from summary.json and never by hand.
 
-The text stands between the markers ``<!-- results: begin -->`` and ``<!-- results: end -->``; the plot is an SVG file
+The text stands between the markers ``<!-- results: begin -->`` and ``<!-- results: end -->``; the plots are SVG files
 beside the other docs. :func:`stale_parts` says what no longer agrees with the results, and a test asks it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,24 @@ from ..hardware import Gpu, find_gpu
 from ..kernels import LADDER
 from .bars_svg import Bar, bars_svg
 from .data import load_summary
+from .ranges_svg import Range, ranges_svg
 
 __all__ = ["BEGIN", "END", "ReadmeError", "plot_path", "results_text", "stale_parts", "update"]
 
 BEGIN, END = "<!-- results: begin (rungemm report --readme writes this) -->", "<!-- results: end -->"
 Record = dict[str, Any]
 
+LADDERS = (("fp32", "ieee", "NN"), ("bf16", "ieee", "NT"))
+"""Type, precision and layout of the ladders that are shown, where they were measured."""
+
 
 class ReadmeError(UserError):
     """The file cannot take the results; the message says what it lacks."""
 
 
-def plot_path(readme: Path, folder: Path) -> Path:
-    """Where the plot lies: ``docs/img/ladder-<card>.svg`` beside the README."""
-    return readme.parent / "docs" / "img" / f"ladder-{folder.resolve().name}.svg"
+def plot_path(readme: Path, folder: Path, what: str = "ladder") -> Path:
+    """Where a plot lies: ``docs/img/<what>-<card>.svg`` beside the README."""
+    return readme.parent / "docs" / "img" / f"{what}-{folder.resolve().name}.svg"
 
 
 def update(readme: Path, folder: Path) -> list[Path]:
@@ -64,44 +68,61 @@ def _parts(readme: Path, folder: Path) -> Iterator[tuple[Path, str]]:
         raise ReadmeError(f"{readme} has no place for results: put the lines {BEGIN!r} and {END!r} where they go")
     records = load_summary(folder)
     gpu = find_gpu(folder.resolve().name)
-    plot = plot_path(readme, folder)
-    link = os.path.relpath(plot, readme.parent)
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
+
+    def link(what: str) -> str:
+        return os.path.relpath(plot_path(readme, folder, what), readme.parent)
+
     yield readme, f"{before}{BEGIN}\n{results_text(records, gpu, link)}{END}{after}"
-    ladder = _ladder(records)
-    if ladder:
-        yield plot, _plot(ladder, gpu)
+    for what, rows in _ladders(records):
+        yield plot_path(readme, folder, what), _plot(rows, gpu)
+    ranges = _ranges(records)
+    if ranges:
+        title = f"cuBLAS's time over ours by suite, {gpu.title}"
+        yield plot_path(readme, folder, "suites"), ranges_svg(title, ranges)
 
 
-def results_text(records: list[Record], gpu: Gpu, plot: str) -> str:
-    """The Markdown between the markers: the plot, the ladder's table, and a line a suite."""
+def results_text(records: list[Record], gpu: Gpu, link: Callable[[str], str]) -> str:
+    """The Markdown between the markers: for each ladder its plot and table, then the suites' plot and table.
+
+    Args:
+        link: from a plot's name ("ladder", "ladder-bf16", "suites") to the path that the README links to.
+    """
     lines = [""]
-    ladder = _ladder(records)
-    if ladder:
-        m, n, k = (ladder[0][axis] for axis in "mnk")
+    ladders = list(_ladders(records))
+    for what, rows in ladders:
+        m, n, k = (rows[0][axis] for axis in "mnk")
+        kind = rows[0]["dtype"] if rows[0]["layout"] == "NN" else f"{rows[0]['dtype']} {rows[0]['layout']}"
         lines += [
-            f"![TFLOPS of every fp32 rung on an {gpu.title} at {m}x{n}x{k}]({plot})",
+            f"![TFLOPS of every {rows[0]['dtype']} rung on an {gpu.title} at {m}x{n}x{k}]({link(what)})",
             "",
-            f"fp32 at {m}x{n}x{k} on an {gpu.title}, interleaved with cuBLAS, cold L2, normal data, outputs checked "
+            f"{kind} at {m}x{n}x{k} on an {gpu.title}, interleaved with cuBLAS, cold L2, normal data, outputs checked "
             "against float64:",
             "",
             "| rung | TFLOPS | of cuBLAS | 95% interval | of peak | error |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",
-            *(_row(record) for record in ladder),
+            *(_row(record) for record in rows),
             "",
         ]
-    suites = list(_suites(records))
-    if suites:
+    ranges = _ranges(records)
+    if ranges:
         lines += [
+            f"![cuBLAS's time over ours by suite, on an {gpu.title}]({link('suites')})",
+            "",
             "Ratio to cuBLAS by suite: cuBLAS's time over ours, so above 1 is faster.",
             "",
             "| suite | type | kernel | shapes | geometric mean | least | most |",
             "| --- | --- | --- | ---: | ---: | ---: | ---: |",
-            *suites,
-            "",
         ]
-    if not ladder and not suites:
+        for each in ranges:
+            kind, kernel = each.what.rsplit(", ", 1)
+            lines.append(
+                f"| {each.name} | {kind} | {kernel} | {each.count} | {each.mean:.3f} | {each.least:.3f} | "
+                f"{each.most:.3f} |"
+            )
+        lines.append("")
+    if not ladders and not ranges:
         lines += [f"Nothing measured on an {gpu.title} yet.", ""]
     else:
         newest = max(record["date"] for record in records)[:10]
@@ -110,14 +131,22 @@ def results_text(records: list[Record], gpu: Gpu, plot: str) -> str:
     return "\n".join(lines)
 
 
-def _ladder(records: list[Record]) -> list[Record]:
-    """The fp32 rungs at the ladder's first measured shape, in the ladder's order, cuBLAS last."""
+def _ladders(records: list[Record]) -> Iterator[tuple[str, list[Record]]]:
+    """The ladders that were measured, each with the name of its plot."""
+    for dtype, precision, layout in LADDERS:
+        rows = _ladder(records, dtype, precision, layout)
+        if rows:
+            yield "ladder" if dtype == "fp32" else f"ladder-{dtype}", rows
+
+
+def _ladder(records: list[Record], dtype: str, precision: str, layout: str) -> list[Record]:
+    """The rungs of that arithmetic at the ladder's first measured shape, in the ladder's order, cuBLAS last."""
     order = {kernel.name: position for position, kernel in enumerate(LADDER)} | {"cublas": len(LADDER)}
     found = [
         r
         for r in records
-        if r["suite"] == "ladder" and r["kernel"] in order and (r["dtype"], r["precision"]) == ("fp32", "ieee")
-        and r["layout"] == "NN" and r["cold_l2"]
+        if r["suite"] == "ladder" and r["kernel"] in order and (r["dtype"], r["precision"]) == (dtype, precision)
+        and r["layout"] == layout and r["cold_l2"]
     ]  # fmt: skip
     shapes = sorted({(r["m"] * r["n"] * r["k"], r["m"], r["n"], r["k"]) for r in found})
     for _, m, n, k in shapes:
@@ -137,7 +166,8 @@ def _row(record: Record) -> str:
     return f"| {name} | {record['tflops']:.1f} | {versus} | {share} | {record['error']:.1e} |"
 
 
-def _suites(records: list[Record]) -> Iterator[str]:
+def _ranges(records: list[Record]) -> list[Range]:
+    """A range for every suite, type and kernel of ours that users get: the champion and the library."""
     groups: dict[tuple[str, str, str], list[float]] = {}
     for r in records:
         if (
@@ -149,11 +179,10 @@ def _suites(records: list[Record]) -> Iterator[str]:
             continue
         kind = r["dtype"] if r["precision"] == "ieee" else r["precision"]
         groups.setdefault((r["suite"], f"{kind} {r['layout']}", r["kernel"]), []).append(r["ratio"])
-    for (suite, kind, kernel), ratios in sorted(groups.items()):
-        yield (
-            f"| {suite} | {kind} | {kernel} | {len(ratios)} | {geometric_mean(ratios):.3f} | {min(ratios):.3f} | "
-            f"{max(ratios):.3f} |"
-        )
+    return [
+        Range(suite, f"{kind}, {kernel}", geometric_mean(ratios), min(ratios), max(ratios), len(ratios))
+        for (suite, kind, kernel), ratios in sorted(groups.items())
+    ]
 
 
 def _plot(ladder: list[Record], gpu: Gpu) -> str:
@@ -166,6 +195,7 @@ def _plot(ladder: list[Record], gpu: Gpu) -> str:
         name = "cuBLAS" if record is base else record["kernel"].replace("_", " ")
         bars.append(Bar(name, record["tflops"], text, record is base))
     m, n, k = (ladder[0][axis] for axis in "mnk")
-    title = f"TFLOPS, fp32, {m}x{n}x{k}, {gpu.title}"
-    marks = [("peak", gpu.peaks["fp32"])] + ([("cuBLAS", base["tflops"])] if base else [])
+    dtype = ladder[0]["dtype"]
+    title = f"TFLOPS, {dtype}, {m}x{n}x{k}, {gpu.title}"
+    marks = [("peak", gpu.peaks[dtype])] + ([("cuBLAS", base["tflops"])] if base else [])
     return bars_svg(title, bars, marks)

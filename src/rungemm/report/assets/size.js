@@ -2,7 +2,7 @@
 function sizeFigure() {
   const records = DATA.records.filter((record) => record.batch === 1 && record.m === record.n && record.n === record.k && record.cold_l2 && record.suite === "squares");
   if (unique(records.map((record) => record.m)).length < 2) return null;
-  const kinds = unique(records.map(kindOf)).sort();
+  const kinds = unique(records.map(kindOf)).sort((a, b) => Number(b.startsWith("fp32")) - Number(a.startsWith("fp32")) || a.localeCompare(b));
   return figure({
     id: "size", title: "Speed over size",
     note: "Square products, M = N = K. The band around each line is the tenth to ninetieth percentile of its rounds.",

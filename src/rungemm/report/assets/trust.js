@@ -11,7 +11,8 @@ function trustSection() {
     claim(identical.not_flagged === identical.of, `An identical one was left alone in ${identical.not_flagged} of ${identical.of}.`);
     claim(Boolean(method.warm_refused), `A benchmark with a warm L2 was ${method.warm_refused ? "refused" : "NOT refused"}: one operand set, reused at once.`);
     const wrong = Object.entries(method.failures).filter(([name]) => name !== "cublas");
-    claim(wrong.every(([, why]) => why), `${wrong.map(([name]) => `A contender that ${name}`).join(" and ")} ${wrong.every(([, why]) => why) ? "FAILED, as it must" : "was NOT caught"}.`);
+    const caught = wrong.every(([, why]) => why), who = wrong.map(([name]) => `one that ${name}`).join(", ");
+    claim(caught, caught ? `Wrong contenders FAILED, as they must: ${who}.` : `A wrong contender was NOT caught, of ${who}.`);
   }
   if (occupancy) claim(occupancy.same === occupancy.of, `Blocks on an SM by our occupancy calculator equal CUDA's own count for ${occupancy.same} of ${occupancy.of} compiled kernels.`);
   if (repeat) {
