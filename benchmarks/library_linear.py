@@ -27,7 +27,9 @@ from rungemm.bench.interleaved import Entry, StopRule, launches_for, time_interl
 from rungemm.bench.statistics import spread_of
 from rungemm.bench.store import write_json
 from rungemm.bench.suites import Shape, suite_named
+from rungemm.compiling import CompileError, compile_many
 from rungemm.dtypes import dtype_named
+from rungemm.ops.dispatch import Decision
 
 REFERENCES = ("eager", "torch.compile")
 
@@ -38,6 +40,20 @@ def eager(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 def library(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     return rungemm.linear(x, w, bias, "gelu")
+
+
+def chosen_for(shape: Shape, dtype: torch.dtype) -> Decision:
+    """What the library runs for the shape."""
+    return rungemm.explain_dispatch((shape.m, shape.n, shape.k), dtype=dtype_named(dtype), layout="NT",
+                                    epilogue=rungemm.Epilogue("row", "gelu"))  # fmt: skip
+
+
+def compile_ahead(shapes: list[Shape], dtype: torch.dtype) -> None:
+    """All of the library's kernels on all cores: one by one, as calls would, takes 10 seconds each."""
+    plans = {decision.chosen.plan for decision in (chosen_for(shape, dtype) for shape in shapes)} - {None}
+    results = compile_many([(plan, 90) for plan in plans])
+    failed = [result for result in results if isinstance(result, CompileError)]
+    print(f"{len(plans)} kernels compiled, {len(failed)} failed", *failed, file=sys.stderr, flush=True)
 
 
 def measure(shape: Shape, dtype: torch.dtype, device: CudaDevice, seconds: float, compiled: Any) -> dict[str, Any]:
@@ -87,11 +103,11 @@ def measure(shape: Shape, dtype: torch.dtype, device: CudaDevice, seconds: float
     warm_up(entries, device.clock, rotation, budget_s=0.5)
     rounds = time_interleaved(entries, device.clock, rotation, reference="eager", rule=StopRule(10, 100, seconds))
     rotation.verdict()
-    decision = rungemm.explain_dispatch((m, n, k), dtype=dtype_named(dtype), layout="NT",
-                                        epilogue=rungemm.Epilogue("row", "gelu"))  # fmt: skip
+    decision = chosen_for(shape, dtype)
     record = {
         "m": m, "n": n, "k": k, "dtype": dtype_named(dtype).name, "label": shape.label,
-        "chosen": decision.chosen.name, "fused": decision.chosen.is_ours and decision.chosen.after is None,
+        "chosen": decision.chosen.name, "config": str(decision.chosen.config),
+        "fused": decision.chosen.is_ours and decision.chosen.after is None,
         "us": {name: round(1e6 * spread_of(rounds.seconds[name]).median, 2) for name in calls}, "errors": errors,
         "samples_us": {name: [round(1e6 * s, 3) for s in rounds.seconds[name]] for name in calls},
     }  # fmt: skip
@@ -116,9 +132,11 @@ def main() -> int:
     compiled = torch.compile(eager, mode="max-autotune-no-cudagraphs", dynamic=False)
     torch._dynamo.config.cache_size_limit = 256
     shapes = [shape for shape in suite_named(arguments.suite) if shape.m >= arguments.least_m]
+    shapes = shapes[: arguments.limit or None]
     device, records = CudaDevice(), []
+    compile_ahead(shapes, dtype)
     with torch.no_grad():
-        for shape in shapes[: arguments.limit or None]:
+        for shape in shapes:
             record = measure(shape, dtype, device, arguments.seconds, compiled)
             records.append(record)
             known = [name for name in REFERENCES if f"ratio to {name}" in record]

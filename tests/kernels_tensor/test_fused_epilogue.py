@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rungemm.compat import constexpr, gl, jit
+from rungemm.compiling import compile_plan
 from rungemm.dtypes import BF16, FP16, FP32, INT8
 from rungemm.hardware import DEFAULT_GPU
 from rungemm.kernels.epilogue import activate
@@ -106,6 +107,11 @@ def case_of(problem: Problem, rng: np.random.Generator) -> tuple[dict[str, np.nd
     return operands, epilogue.scale * EXACT[epilogue.activation](exact)
 
 
+def limit_of(problem: Problem) -> float:
+    """What the error may be: mostly D's one rounding, or tf32's of the operands."""
+    return {"tf32": 8e-4, "tf32x3": 3e-6}.get(problem.precision, 3e-3 if problem.a.dtype == BF16 else 4e-4)
+
+
 def error_of(problem: Problem, config, kernel, rng: np.random.Generator, schedule: str = "late") -> float:
     """Relative to float64, of the kernel in the simulator."""
     operands, exact = case_of(problem, rng)
@@ -119,7 +125,7 @@ def test_hopper_against_float64(name, rng):
     config, options, shape, epilogue = CASES[name]
     options = {"alpha": 0.3, **options}
     problem = Problem.dense(*shape, **options, epilogue=epilogue)
-    limit = {"tf32": 8e-4, "tf32x3": 3e-6}.get(problem.precision, 3e-3 if problem.a.dtype == BF16 else 4e-4)
+    limit = limit_of(problem)
     assert error_of(problem, config, ChampionHopper(), rng, str(rng.choice(["late", "random"]))) < limit
     with_c = Problem.dense(*shape, **options, beta=-0.5, epilogue=epilogue)
     assert error_of(with_c, config, ChampionHopper(), rng) < limit
@@ -141,3 +147,17 @@ def test_what_is_not_fused_is_said():
     assert "fuses no gate" in kernel.supports(gate, SMALL, DEFAULT_GPU)
     odd = replace(Problem.dense(64, 64, 64, **NT, epilogue=Epilogue("row")), bias_dtype=INT8)
     assert "the bias is int8" in kernel.supports(odd, SMALL, DEFAULT_GPU)
+
+
+@pytest.mark.parametrize(
+    ("shape", "schedule"),
+    [((4096, 4096, 4096), "turns"), ((4096, 4096, 4096), "halves"), ((4097, 4095, 4093), "halves")],
+)
+def test_the_large_settings_do_not_spill(shape, schedule):
+    """The dearest epilogue, in the settings that multiply most products of 16-bit operands; the last without TMA."""
+    tile_n, stages = (128, 6) if schedule == "turns" else (256, 4)
+    config = replace(WIDE, tile_n=tile_n, part_n=64, stages=stages, schedule=schedule)
+    problem = Problem.dense(*shape, **NT, epilogue=Epilogue("row", "gelu"))
+    compiled = compile_plan(ChampionHopper().plan(problem, config, DEFAULT_GPU), 90)
+    assert all(c.spill_bytes == 0 for c in compiled)
+    assert compiled[-1].registers <= 168  # 384 threads of an SM's 65536

@@ -235,8 +235,13 @@ class ChampionHopper(Kernel[HopperConfig]):
 
     def hiding(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> HopperConfig:
         """A config measured without an activation, or one by turns if the model says that the activation's time, which
-        turns hide behind the other partition's products, makes up for the change."""
+        turns hide behind the other partition's products, makes up for the change.
+
+        Not where D leaves by ordinary stores: their addresses and a whole tile's sums spill when an activation joins.
+        """
         if problem.epilogue is None or problem.epilogue.activation is None or config.schedule == "turns":
+            return config
+        if set_up(problem, config.swap).d is None:
             return config
         cost = {
             c: self.estimate(problem, c, gpu)
