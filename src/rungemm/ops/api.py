@@ -36,6 +36,7 @@ _OUT_TYPES = {
 _GATED = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 
 _FLOAT32 = torch.float32
+_NOT_OVERRIDDEN = torch._C._disabled_torch_function_impl
 _TORCHS = frozenset((torch.float32, torch.float16, torch.bfloat16))
 """The types that torch's own functions take as ours do."""
 
@@ -254,7 +255,8 @@ def _general(
     _check_tensors(A=a, B=b, C=c, bias=bias, out=out)
     alpha, beta = _number("alpha", alpha), _number("beta", beta)
     if beta == 0:
-        c = None
+        # A C that wants a gradient has one, of zeros, as in torch; it is not read.
+        c = c if c is not None and c.requires_grad and torch.is_grad_enabled() else None
     elif c is None:
         raise ProblemError(f"beta is {beta} but no C was given: pass C, or beta=0")
     if precision is not None and precision not in PRECISIONS:
@@ -272,14 +274,14 @@ def _general(
     wanted = out.dtype if out is not None else out_dtype or default_out_dtype(a.dtype)
     if out is not None and out_dtype is not None and out_dtype != out.dtype:
         raise ProblemError(f"out is {out.dtype} and out_dtype {out_dtype}: pass one of the two")
-    if a.dtype not in _OURS or a.layout != torch.strided or torch.overrides.has_torch_function((a, b)):
+    if a.dtype not in _OURS or a.layout != torch.strided or _overridden(a, b):
         return composed(a, b, c, _bias_of_any(a, b, bias, epilogue), alpha, beta, epilogue, out, out_dtype)
     _check_types(a, c, bias, wanted, alpha, beta, epilogue)
     posed = pose(a, b, fold=fold and not (epilogue is not None and epilogue.bias == "col"))
     m, n = posed.core[-2:]
     _check_gate(epilogue, n, b)
     core_c = _expand_c(c, posed.core, posed.result)
-    bias = _checked_bias(bias, epilogue, m if b.dim() == 1 or a.dim() == 1 else posed.result[-2], n)
+    dense_bias = _checked_bias(bias, epilogue, m if b.dim() == 1 or a.dim() == 1 else posed.result[-2], n)
     gated = epilogue is not None and epilogue.gated
     result = (*posed.result[:-1], n // 2) if gated else posed.result
     core = (*posed.core[:-1], n // 2) if gated else posed.core
@@ -290,9 +292,18 @@ def _general(
     if forward_ad._current_level >= 0 and a.dtype in _TORCHS:
         # Forward derivatives: torch's own functions carry them, a launch of ours would drop them.
         return composed(a, b, c, bias, alpha, beta, epilogue, out, wanted)
-    value = product(posed.a, posed.b, core_c, bias, target, alpha, beta, kind, epilogue, wanted)
-    if key is not None and launch.on_gpu(a) and (out is None or (target is not None and not resized)):
-        given, core_operands = (a, b, c, bias), (posed.a, posed.b, core_c, bias)
+    given, core_operands = (a, b, c, bias), (posed.a, posed.b, core_c, dense_bias)
+    if key is not None and not (launch.on_gpu(a) and (out is None or (target is not None and not resized))):
+        key = None
+    if key is not None and torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given):
+        # The first call as all that follow: what autograd keeps is compared when a checkpoint computes again.
+        front = _training_front(name, given, core_operands, wanted, result, kind, epilogue)
+        if front is not None:
+            remember(key, front)
+            return front.call(a, b.mT if name == "linear" else b, None, bias, None)
+        key = None
+    value = product(*core_operands, target, alpha, beta, kind, epilogue, wanted)
+    if key is not None:
         _remember(key, name, given, core_operands, value, result, alpha, beta, precision, epilogue)
     if out is None:
         return value if tuple(value.shape) == result else value.view(result)
@@ -301,36 +312,58 @@ def _general(
     return out
 
 
+def _copied(given: tuple[Any, ...], posed: tuple[Any, ...]) -> bool:
+    """Whether an operand was copied on the long way, so that there is no short one."""
+    return any(x is not None and x.data_ptr() != y.data_ptr() for x, y in zip(given, posed, strict=True))
+
+
+def _training_front(
+    name: str, given: tuple[Any, ...], posed: tuple[Any, ...], dtype: torch.dtype, result: tuple[int, ...], kind: str,
+    epilogue: Epilogue | None,
+) -> Front | None:  # fmt: skip
+    """The short way for rows times a matrix with a gradient, if there is one."""
+    a, b, _, bias = posed
+    if name not in ("linear", "matmul") or a.dim() != 2 or given[0].dim() < 2 or given[1].dim() != 2:
+        return None
+    if _copied(given, posed):
+        return None
+    # What autograd keeps is V: the product and its bias alone.
+    part = None if epilogue is None or epilogue.bias is None else Epilogue(epilogue.bias)
+    out = a.new_empty((a.shape[0], b.shape[1]), dtype=dtype)
+    entry = entry_of(a.detach(), b.detach(), None, bias, out, 1.0, 0.0, kind, part)
+    if not entry.by_torch and entry.at is None:
+        return None
+    front = Front((*result[:-1], b.shape[1]), dtype, dtype == a.dtype, entry, None)
+    front.call = training_call(name, a.detach(), b.detach(), bias, front, kind, epilogue)
+    return front
+
+
 def _remember(
     key: tuple[object, ...], name: str, given: tuple[Any, ...], posed: tuple[Any, ...], value: Tensor,
     result: tuple[int, ...], alpha: float, beta: float, precision: str | None, epilogue: Epilogue | None,
 ) -> None:  # fmt: skip
-    """Keep the short way to this result, if no operand was copied on the long way to it."""
-    if any(x is not None and x.data_ptr() != y.data_ptr() for x, y in zip(given, posed, strict=True)):
+    """Keep the short way to this result, if there is one."""
+    if _copied(given, posed):
         return
     a, b, c, bias = posed
     kind = precision or "default"
     call = None
-    if value.requires_grad:
-        if name not in ("linear", "matmul") or a.dim() != 2 or given[0].dim() < 2 or given[1].dim() != 2:
-            return
-        # What autograd keeps is V: the product and its bias alone.
-        part = None if epilogue is None or epilogue.bias is None else Epilogue(epilogue.bias)
-        out = a.new_empty((a.shape[0], b.shape[1]), dtype=value.dtype)
-        entry = entry_of(a.detach(), b.detach(), None, bias, out, 1.0, 0.0, kind, part)
-        if entry.by_torch or entry.at is not None:
-            front = Front((*result[:-1], b.shape[1]), value.dtype, value.dtype == a.dtype, entry, None)
-            front.call = training_call(name, a.detach(), b.detach(), bias, front, kind, epilogue)
-            remember(key, front)
-        return
     entry = entry_of(a, b, c, bias, value, alpha, beta, kind, epilogue)
-    # torch's own functions want one type for all.
-    if entry.by_torch and a.dtype in _TORCHS and all(x is None or x.dtype == a.dtype for x in (value, c, bias)):
+    # torch's own functions want one type for all, and torch.matmul (2.13) fails on some batches with a transposed out.
+    one_type = a.dtype in _TORCHS and all(x is None or x.dtype == a.dtype for x in (value, c, bias))
+    plain = value.is_contiguous() or given[0].dim() == given[1].dim() == 2 or name == "bmm"
+    if entry.by_torch and one_type and plain:
         call = torch_call(name, given, alpha, beta, epilogue)
         if call is not None and precision is not None and a.dtype == _FLOAT32:
             call = at_precision(call, precision)
     if call is not None or entry.at is not None:
         remember(key, Front(result, value.dtype, value.dtype == a.dtype, entry, call))
+
+
+def _overridden(*tensors: Tensor) -> bool:
+    """Whether a tensor's class has torch functions of its own. torch's has_torch_function would also say yes wherever a
+    mode is on, such as a default device, which is no reason to compute elsewhere."""
+    return any(type(x) is not Tensor and type(x).__torch_function__ is not _NOT_OVERRIDDEN for x in tensors)
 
 
 def _number(name: str, value: Any) -> float:

@@ -98,7 +98,10 @@ def _before_activation(grad: Tensor, value: Tensor, name: str | None) -> Tensor:
     if name == "relu":
         return aten.threshold_backward(grad, value, 0)
     if name == "silu":
-        return aten.silu_backward(grad, value)
+        if not torch.is_grad_enabled():
+            return aten.silu_backward(grad, value)
+        sigmoid = torch.sigmoid(value)  # torch's operator has no derivative itself
+        return grad * sigmoid * (1 + value * (1 - sigmoid))
     return aten.gelu_backward(grad, value, approximate="tanh" if name == "gelu_tanh" else "none")
 
 

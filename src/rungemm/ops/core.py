@@ -75,6 +75,10 @@ def _again(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, *rest: A
     return product(a, b, c, bias, None, *rest)
 
 
+def _launched(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:
+    return execute(a, b, c, bias, None, *rest)
+
+
 class _Product(torch.autograd.Function):
     """The product in a graph; its derivatives are products of ours and can be derived themselves."""
 
@@ -90,7 +94,9 @@ class _Product(torch.autograd.Function):
         epilogue: Epilogue | None,
         out_dtype: torch.dtype,
     ) -> Tensor:
-        return execute(a, b, c, bias, None, alpha, beta, precision, epilogue, out_dtype)
+        # A tracer beneath the transforms must see the operator: the launch itself leaves no trace.
+        run = custom.through_operator if watched(a, b, c, bias) else _launched
+        return run(a, b, c, bias, alpha, beta, precision, epilogue, out_dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

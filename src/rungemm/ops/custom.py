@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 from ..problem import Epilogue
 from .autograd import gradients, kept, mapped
@@ -106,3 +108,9 @@ def _vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor,
 
 torch.library.register_autograd("rungemm::gemm", _backward, setup_context=_set_up, lib=_library)
 torch.library.register_vmap("rungemm::gemm", _vmap, lib=_library)
+
+
+@register_flop_formula([gemm, gemm_out])
+def _flops(a: Any, b: Any, *arguments: Any, **keywords: Any) -> int:
+    """2 M N K a batch, from the shapes of A and B."""
+    return 2 * prod(a) * int(b[-1])
