@@ -63,6 +63,16 @@ def test_list_names_every_suite_with_its_shapes(capsys: pytest.CaptureFixture[st
     assert len(suites["cross27"]) == 27 and "4097x4095x4093" in suites["ragged"]
 
 
+def test_list_with_shapes_names_the_products(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "shapes.csv").write_text("m,n,k,dtype,layout\n16,32,48,bf16,NT\n")
+    assert main(["bench", "--list", "64x32x16", "--shapes", str(tmp_path / "shapes.csv"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["problem"] for one in found] == ["64x32x16 fp32 NN", "16x32x48 bf16 NT"]
+    assert found[0]["flops"] == 2 * 64 * 32 * 16
+    assert main(["bench", "--list", "--suite", "batch"]) == 0
+    assert "8x 1024x1024x1024 fp32 NN" in capsys.readouterr().out
+
+
 def test_dry_run_compiles_and_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["tune", "256x256x64", "--rung", "vectorised", "--dry-run", "--json", "--gpu", "rtx4090"]
     assert main(arguments) == 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import json
 import re
 import shutil
 import struct
 import subprocess
+import xml.etree.ElementTree as ElementTree
 import zlib
 from pathlib import Path
 
@@ -34,15 +37,19 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.html"
 
 
-def browse(page: Path, width: int, *options: str) -> subprocess.CompletedProcess[str]:
-    """Chromium on the page inside a frame of that width (its own windows are never as narrow as a phone)."""
+def browse(page: Path, width: int, *options: str, script: str = "") -> subprocess.CompletedProcess[str]:
+    """Chromium on the page inside a frame of that width (its own windows are never as narrow as a phone).
+
+    ``script`` runs in the page around it, half a second after the page was loaded.
+    """
     assert CHROMIUM is not None
     frame = page.parent / f"frame{width}.html"
     frame.write_text(
         f'<body style="margin:0"><iframe src="{page.name}" style="width:{width}px;height:8600px;border:0"></iframe>'
         "<script>onload = () => setTimeout(() => { const d = document.querySelector('iframe').contentDocument;"
         "const out = document.createElement('pre'); out.id = 'dom';"
-        "out.textContent = d.documentElement.outerHTML; document.body.append(out); }, 500)</script>"
+        "out.textContent = d.documentElement.outerHTML; document.body.append(out);"
+        f"{script} }}, 500)</script>"
     )
     command = [
         CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
@@ -78,6 +85,54 @@ def test_every_figure_is_drawn_without_a_word_on_the_console(page: Path, width: 
     for kernel in LADDER:
         if FP32 in kernel.dtypes and kernel.family == "cuda_core":
             assert f"{kernel.name.replace('_', ' ')} at 4096x4096x4096 fp32 NN" in roofline
+
+
+def test_figures_are_exported_and_tables_sorted_and_copied(page: Path) -> None:
+    """SVG and PNG files as the buttons make them, a table sorted by its head, and what the copy button would copy."""
+    # Downloads are caught on their way: reading a blob takes real time, which virtual time does not wait for.
+    script = """
+    const page = document.querySelector('iframe').contentWindow, found = { files: [] };
+    page.Blob = class extends page.Blob {
+      constructor(parts, options) { super(parts, options); this.text_ = parts[0]; }
+    };
+    page.HTMLCanvasElement.prototype.toBlob = function (done) {
+      const blob = new page.Blob(['']);
+      Object.assign(blob, { text_: this.toDataURL(), width: this.width, height: this.height });
+      done(blob);
+    };
+    let last = null;
+    page.URL.createObjectURL = (blob) => { last = blob; return 'about:blank'; };
+    page.HTMLAnchorElement.prototype.click = function () {
+      found.files.push({ name: this.download, text: last.text_, width: last.width, height: last.height });
+    };
+    page.document.execCommand = () => { found.copied = page.document.activeElement.value; return true; };
+    Object.defineProperty(page.navigator, 'clipboard', { value: { writeText: () => Promise.reject() } });
+    const ladder = page.document.getElementById('ladder');
+    const button = (text) => [...ladder.querySelectorAll('button')].find((each) => each.textContent === text);
+    for (const text of ['SVG', 'PNG', 'ratio', 'copy as TSV']) button(text).click();
+    found.width = Number(ladder.querySelector('.plot svg').getAttribute('width'));
+    const wait = () => {
+      if (found.files.length < 2 || !found.copied) { setTimeout(wait, 100); return; }
+      const pre = document.createElement('pre');
+      pre.id = 'found';
+      pre.textContent = JSON.stringify(found);
+      document.body.append(pre);
+    };
+    wait();
+    """
+    done = browse(page, 1200, "--dump-dom", script=script)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    (text,) = re.findall(r'<pre id="found">(.*?)</pre>', done.stdout, re.S)
+    found = json.loads(html.unescape(text))
+    drawing, picture = sorted(found["files"], key=lambda file: file["name"], reverse=True)
+    assert drawing["name"] == "ladder.svg" and "var(--" not in drawing["text"]
+    ElementTree.fromstring(drawing["text"])
+    assert picture["name"] == "ladder.png" and picture["width"] == 2 * found["width"] and picture["height"] > 400
+    png = base64.b64decode(picture["text"].removeprefix("data:image/png;base64,"))
+    assert png.startswith(b"\x89PNG") and rows_that_change(png) > 0.2
+    rows = [line.split("\t") for line in found["copied"].splitlines()]
+    ratios = [float(row[rows[0].index("ratio")]) for row in rows[1:]]
+    assert len(ratios) > 10 and ratios == sorted(ratios)
 
 
 @pytest.mark.parametrize("width", [1200, 375])

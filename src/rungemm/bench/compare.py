@@ -66,10 +66,10 @@ def compare(
         raise ValueError(f"threshold {threshold} is not between 0 and 1: 0.03 is 3%")
     # A product may stand in two suites; it is compared with its own suite's if that was measured before.
     before = {key: measured for key, measured in _lanes(old)}
-    same_suite = {(*key, measured["suite"]): measured for key, measured in _lanes(old)}
+    same_suite = {(*key, measured.get("suite")): measured for key, measured in _lanes(old)}
     changes = []
     for key, measured in _lanes(new):
-        was = same_suite.get((*key, measured["suite"]), before.get(key))
+        was = same_suite.get((*key, measured.get("suite")), before.get(key))
         if was is None:
             continue
         name = key[1]

@@ -156,7 +156,8 @@ def read_shapes(path: Path) -> list[Shape]:
         with open(path, newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file, skipinitialspace=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: {error}: give a CSV file with columns m,n,k") from error
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: {why}: give a CSV file with columns m,n,k") from error
     if not rows:
         raise InputError(f"{path} has no shapes: give a header m,n,k and a line for each shape")
     lowered = [{(key or "").strip().lower(): str(value or "").strip() for key, value in row.items()} for row in rows]

@@ -58,7 +58,7 @@ def bench(
     threshold: Annotated[
         float, typer.Option("--threshold", metavar="SHARE", help="Smallest change that --compare counts.")
     ] = 0.03,
-    list_: Annotated[bool, typer.Option("--list", help="List the suites; run nothing.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the suites, or the products asked for; run nothing.")] = False,
     as_json: JsonOption = False,
 ) -> int:  # fmt: skip
     """Time contenders, interleaved with cuBLAS, on cold caches and normal random data; outputs are checked.
@@ -73,7 +73,7 @@ def bench(
     """
     from ..inputs import InputError
 
-    if list_:
+    if list_ and not (shapes or suite or file or from_model):
         return _list(as_json)
     if new is not None and compare is None:
         raise InputError("--new is what --compare compares with: name the older file by --compare OLD.json")
@@ -81,6 +81,8 @@ def bench(
         assert compare is not None
         return _compare_files(compare, new, reference, threshold, as_json)
     jobs, names = _work(shapes, suite, file, from_model, contender, dtype, precision, layout)
+    if list_:
+        return _list_jobs(jobs, as_json)
     old = None
     if compare is not None:
         old, jobs, names = _again(compare, jobs, names)
@@ -105,6 +107,17 @@ def _list(as_json: bool) -> int:
         return 0
     for name, (what, _) in SUITES.items():
         out().print(f"{name:<10} {len(suite_named(name)):>3} shapes  {what}")
+    return 0
+
+
+def _list_jobs(jobs: list[Job], as_json: bool) -> int:
+    if as_json:
+        print_json([{"suite": job.suite, "problem": str(job.problem), "precision": job.problem.precision,
+                     "flops": job.problem.flops} for job in jobs])  # fmt: skip
+        return 0
+    for job in jobs:
+        precision = "" if job.problem.precision == "ieee" else f" {job.problem.precision}"
+        out().print(f"{job.suite:<10} {job.problem}{precision}", soft_wrap=True)
     return 0
 
 

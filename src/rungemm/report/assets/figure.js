@@ -49,10 +49,26 @@ function canvasOf(width, height) {
   return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` });
 }
 
+// A table to sort by a click on a column's head, and to copy as it stands.
 function copyable(columns, rows) {
-  const head = el("tr", {}, ...columns.map((column) => el("th", { scope: "col" }, column)));
-  const body = rows.map((row) => el("tr", {}, ...row.map((cell) => el("td", {}, String(cell)))));
-  const lines = (join, edge = "") => [columns, ...rows].map((row) => edge + row.join(join) + edge);
+  let shown = [...rows], sorted = null, falling = false;
+  const body = el("tbody", {});
+  const fill = () => body.replaceChildren(...shown.map((row) => el("tr", {}, ...row.map((cell, index) => el("td", index ? {} : { title: String(cell) }, String(cell))))));
+  const heads = columns.map((column, index) => el("th", { scope: "col" }, el("button", { type: "button", class: "sort", onclick: () => sortBy(index) }, column)));
+  function sortBy(index) {
+    falling = sorted === index ? !falling : false;
+    sorted = index;
+    const key = (row) => { const text = String(row[index]).replace(/[,%x]$|,/g, ""); return text !== "" && Number.isFinite(Number(text)) ? Number(text) : null; };
+    shown = [...rows].sort((a, b) => {
+      const [p, q] = [key(a), key(b)];
+      const order = p !== null && q !== null ? p - q : String(a[index]).localeCompare(String(b[index]), "en", { numeric: true });
+      return falling ? -order : order;
+    });
+    heads.forEach((head, other) => { if (other === index) head.setAttribute("aria-sort", falling ? "descending" : "ascending"); else head.removeAttribute("aria-sort"); });
+    fill();
+  }
+  fill();
+  const lines = (join) => [columns, ...shown].map((row) => row.join(join));
   const markdown = () => {
     const text = lines(" | ");
     text.splice(1, 0, columns.map((_, index) => (index ? "---:" : "---")).join(" | "));
@@ -60,7 +76,7 @@ function copyable(columns, rows) {
   };
   return el("div", {},
     el("div", { class: "controls" }, copyButton("copy as Markdown", markdown), copyButton("copy as TSV", () => lines("\t").join("\n"))),
-    el("table", {}, el("thead", {}, head), el("tbody", {}, ...body)));
+    el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body));
 }
 
 function copyButton(text, content) {
