@@ -28,6 +28,7 @@ from .hopper.tma import Tma
 from .hopper.tma_pipeline import TmaPipeline
 from .hopper.warp_specialised import WarpSpecialised
 from .hopper.wgmma_shared import WgmmaShared
+from .tensor_core.champion import ChampionMma
 from .tensor_core.mma_multistage import MmaMultistage
 from .tensor_core.mma_warp_specialised import MmaWarpSpecialised
 from .tensor_core.tf32_mma import Tf32Mma
@@ -52,6 +53,7 @@ LADDER: tuple[Kernel[Any], ...] = (
     Tf32Mma(),
     MmaMultistage(),
     MmaWarpSpecialised(),
+    ChampionMma(),
     WgmmaShared(),
     Tma(),
     TmaPipeline(),

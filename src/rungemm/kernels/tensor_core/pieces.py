@@ -84,9 +84,11 @@ def multiply_ahead(
 @jit
 def store_rows(
     acc, row, col, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, LAYOUT: constexpr, OUT: constexpr,
-    PARTS: constexpr, READ_C: constexpr, MASK_M: constexpr, MASK_N: constexpr,
+    PARTS: constexpr, READ_C: constexpr, MASK_M: constexpr, MASK_N: constexpr, finish=None,
 ):  # fmt: skip
     """``D[row:, col:] = alpha * acc + beta * C`` in whole lines of memory, PARTS pieces one after the other.
+
+    ``finish``: what of an epilogue follows (:class:`..epilogue.Finish`), in the kernels that fuse one.
 
     The accumulators' layout writes 8 columns at a time; the piece goes through shared memory into layout OUT first. By
     then nobody needs the ring, and Triton puts the piece into its place.
@@ -97,9 +99,11 @@ def store_rows(
     for i in gl.static_range(PARTS):
         cols = (col + i * PART_N + gl.arange(0, PART_N, gl.SliceLayout(0, OUT)))[None, :]
         part = gl.convert_layout(parts[i], LAYOUT, assert_trivial=True).to(gl.float32)
-        if READ_C:
+        if READ_C or finish is not None:
             out = gl.convert_layout(part, OUT)
-            store_tile(out, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, True, MASK_M, MASK_N)
+            store_tile(
+                out, rows, cols, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta, READ_C, MASK_M, MASK_N, finish
+            )
         else:
             # Scaled and rounded first: half the bytes through shared memory, for two-byte D.
             narrow = gl.convert_layout((part * alpha).to(d.dtype.element_ty), OUT)

@@ -1,0 +1,352 @@
+"""The mma.sync champion: every idea of the rungs below together, with a search space, for any card from sm_80 on.
+
+fp16, bf16, tf32 and tf32x3, any shape, stride and alignment. The plan, the predicate and the space; the device code is
+:mod:`.champion_kernel`, the model that ranks settings :mod:`.estimate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...compat import gl
+from ...dtypes import FP32
+from ...hardware import Gpu
+from ...problem import Matrix, Problem
+from ..common import cdiv, gemm_arguments
+from ..copies import copy_launches, copy_seconds
+from ..cuda_core.split import PARTIAL_SUMS, partial_sums, reduction_launch, split_stride
+from ..epilogue import epilogue_arguments, epilogue_constants, rejects_epilogue
+from ..hopper.operands import element_type
+from ..hopper.scale import scale_launch
+from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar
+from .champion_kernel import champion_mma_kernel
+from .estimate import Work, seconds
+from .rung import SHAPE, MmaConfig, MmaRung
+from .ways import Way, copy_layout, near_axis, vector_of, way_of
+
+__all__ = ["ChampionMma", "MmaChampionConfig"]
+
+TENSOR_MHZ = 1830
+"""On sm_90 the tensor cores' peak holds at this clock (see :mod:`rungemm.hardware`), elsewhere at the boost clock."""
+
+
+@dataclass(frozen=True)
+class MmaChampionConfig(MmaConfig):
+    """One setting of the champion.
+
+    Attributes:
+        early: the first fragments of a K step are read before the copies of a later one are sent off, so that products
+            start sooner; it takes a few registers more.
+        splits: parts of K that different programs compute; a second launch adds up their sums, in order.
+        realign: operands that cannot be copied 16 bytes at a time are first laid out anew by a launch of their own.
+        max_registers: a cap for ptxas, so that more blocks fit an SM; 0 for none.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 128
+    tile_k: int = 32
+    num_warps: int = 8
+    warps_m: int = 2
+    stages: int = 3
+    group: int = 8
+    early: bool = True
+    splits: int = 1
+    realign: bool = False
+    max_registers: int = 0
+
+    @property
+    def warps_n(self) -> int:
+        return self.num_warps // self.warps_m
+
+
+SHAPES = (
+    # tile_m, tile_n, warps down, warps across
+    (128, 256, 2, 4), (256, 128, 4, 2), (128, 128, 2, 4), (128, 128, 2, 2), (256, 64, 4, 1), (64, 256, 1, 4),
+    (128, 64, 4, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2), (32, 128, 1, 4), (128, 32, 4, 1),
+    (32, 64, 1, 4), (64, 32, 4, 1), (32, 32, 2, 2), (16, 128, 1, 4), (16, 64, 1, 4), (128, 16, 4, 1), (64, 16, 4, 1),
+)  # fmt: skip
+"""Tiles worth a try, and who multiplies them; the rest of a setting follows."""
+
+
+class ChampionMma(MmaRung):
+    name = "champion_mma"
+    idea = "every idea of the mma.sync ladder together, searched: any card from sm_80 on, any shape, stride, alignment"
+    expects = "no branch and no mask between products; K in parts where tiles are few"
+    below = "mma_warp_specialised"
+    function = champion_mma_kernel
+    dtypes = (*MmaRung.dtypes, FP32)
+    config_type = MmaChampionConfig
+
+    def rejects_problem(self, problem: Problem) -> str | None:
+        reason = rejects_epilogue(self.name, problem)
+        if reason is not None:
+            return reason
+        if problem.a.dtype == FP32 and problem.precision == "ieee":
+            return f"{self.name} takes fp32 with precision 'tf32' or 'tf32x3'; it is {problem.precision!r}"
+        # The rungs below take neither an epilogue nor tf32x3; all else is the same.
+        return super().rejects_problem(replace(problem, epilogue=None, precision="tf32"))
+
+    def rejects_tile(self, problem: Problem, config: MmaConfig) -> str | None:
+        assert isinstance(config, MmaChampionConfig)
+        steps = cdiv(max(problem.k, 1), config.tile_k)
+        if not 1 <= config.splits <= steps:
+            return f"splits is {config.splits}: from 1 to the {steps} K steps"
+        if config.splits * problem.m * (problem.n + 15) > INT32_MAX:
+            return f"{config.splits} splits of {problem.m}x{problem.n} partial sums: beyond 32-bit offsets"
+        tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
+        if tiles > INT32_MAX:
+            return f"{tiles} tiles: a grid has at most {INT32_MAX}"
+        if config.max_registers and not 32 <= config.max_registers <= 255:
+            return f"max_registers is {config.max_registers}: from 32 to 255, or 0 for no cap"
+        return super().rejects_tile(problem, config)
+
+    def registers(self, problem: Problem, config: MmaConfig) -> int:
+        assert isinstance(config, MmaChampionConfig)
+        return self.accumulators(problem, config) + self.fragments(problem, config) + 16
+
+    def accumulators(self, problem: Problem, config: MmaChampionConfig) -> int:
+        """Registers of a thread's sums; tf32x3 has a step's besides."""
+        elements = config.tile_m * config.tile_n // (32 * config.num_warps)
+        return elements * (2 if products_of(problem) == 3 else 1) // (2 if config.accumulate == "fp16" else 1)
+
+    def fragments(self, problem: Problem, config: MmaChampionConfig) -> int:
+        """Registers of one mma.sync's depth of A's rows and B's columns; tf32x3 has what is left of each, too."""
+        rows, cols = config.tile_m // config.warps_m, config.tile_n // config.warps_n
+        return (rows // SHAPE[0] * 4 + cols // SHAPE[1] * 2) * (1 if products_of(problem) == 1 else 3)
+
+    def pressure(self, problem: Problem, config: MmaChampionConfig) -> float:
+        """Registers as they are counted against :func:`allowed`: besides sums and fragments, what each stage brings,
+        and for every vector that a thread copies its offset, its mask where it lies across K, and the whole address of
+        a narrow one. The weights part some sixty compiled kernels into those that spilled and those that did not."""
+        triple = products_of(problem) == 3
+        threads = 32 * config.num_warps
+        pressure: float = self.accumulators(problem, config) + 6 * config.stages
+        pressure += self.fragments(problem, config) * (5 / 3 if triple else 1)
+        sides = zip(self.ways(problem, config), (config.tile_m, config.tile_n), (1, 0), strict=True)
+        for way, side, k_axis in sides:
+            vectors = cdiv(side * config.tile_k, way.vector * threads)
+            across = 2.0 if problem.a.dtype.bytes == 2 else 2.5
+            pressure += vectors * (1 if way.near == k_axis else across) * (1 if way.wide else 3)
+        return pressure
+
+    def shared_bytes(self, problem: Problem, config: MmaConfig) -> int:
+        ring = config.stages * (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
+        return max(ring, config.tile_m * self.part_n(config) * 4 * 9 // 8)
+
+    def splits(self, problem: Problem, config: MmaChampionConfig) -> tuple[int, int]:
+        """Parts of K, none of them empty, and the K steps of each but perhaps the last."""
+        steps = cdiv(problem.k, config.tile_k)
+        each = cdiv(steps, config.splits)
+        return cdiv(steps, each), each
+
+    def ways(self, problem: Problem, config: MmaChampionConfig) -> tuple[Way, Way]:
+        """How A and B get to shared memory."""
+        return way_of("A", problem.a, 1, config.realign), way_of("B", problem.b, 0, config.realign)
+
+    def resident(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> int:
+        """Blocks that an SM holds at once."""
+        by_shared = gpu.shared_per_sm // (self.shared_bytes(problem, config) + gpu.shared_reserved)
+        # Left alone, ptxas takes so many more than it must.
+        registers = config.max_registers or min(255, int(self.pressure(problem, config)) + 64)
+        by_registers = gpu.registers_per_sm // (config.num_warps * 32 * cdiv(registers, 8) * 8)
+        by_threads = gpu.max_threads_per_sm // (32 * config.num_warps)
+        return max(1, min(by_shared, by_registers, by_threads, gpu.max_blocks_per_sm))
+
+    def estimate(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> float:
+        """Seconds that a supported config should take; see :mod:`.estimate`."""
+        dtype = problem.a.dtype
+        ways = self.ways(problem, config)
+        splits, each = self.splits(problem, config) if problem.k else (1, 0)
+        tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
+        hertz = 1e6 * (TENSOR_MHZ if gpu.arch == 90 else gpu.boost_mhz)
+        peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
+        return seconds(
+            Work(
+                gpu.arch, gpu.sms, hertz, peak / gpu.sms / hertz,
+                config.tile_m, config.tile_n, config.tile_k, config.warps_m, config.warps_n,
+                tiles * splits, self.resident(problem, config, gpu), each, dtype.bytes, problem.d.dtype.bytes,
+                products_of(problem), (ways[0].vector * dtype.bytes, ways[1].vector * dtype.bytes),
+                problem.minimum_bytes, 1e9 * gpu.dram_gbs,
+                copy_seconds([way.copy for way in ways if way.copy is not None], gpu),
+                4 * splits * problem.m * problem.n if splits > 1 else 0,
+            )
+        )  # fmt: skip
+
+    def configs(self, problem: Problem, gpu: Gpu) -> Iterator[MmaConfig]:
+        """Every candidate that is supported, by rising estimate; or one, which shows why none is."""
+        legal = {c: None for c in self.space(problem, gpu) if self.supports(problem, c, gpu) is None}
+        if not legal:
+            yield MmaChampionConfig()
+            return
+        cost = {config: self.estimate(problem, config, gpu) for config in legal}
+        yield from sorted(legal, key=cost.__getitem__)
+
+    def space(self, problem: Problem, gpu: Gpu) -> Iterator[MmaChampionConfig]:
+        """Tiles, K steps, rings and parts of K: all that fits the problem."""
+        element = problem.a.dtype.bytes
+        narrow = not all(way.wide for way in self.ways(problem, MmaChampionConfig()))
+        for tile_m, tile_n, warps_m, warps_n in SHAPES:
+            # A tile twice as large as the matrix multiplies zeros.
+            if (tile_m > 16 and tile_m >= 2 * problem.m) or (tile_n > 16 and tile_n >= 2 * problem.n):
+                continue
+            for k_bytes in (64, 128, 256):
+                if k_bytes == 256 and tile_m * tile_n > 64 * 64:
+                    continue
+                base = MmaChampionConfig(
+                    tile_m=tile_m, tile_n=tile_n, tile_k=k_bytes // element, num_warps=warps_m * warps_n,
+                    warps_m=warps_m,
+                )  # fmt: skip
+                for realign in (False, True) if narrow else (False,):
+                    for config in self.rings(problem, replace(base, realign=realign), gpu):
+                        yield from self.divided(problem, config, gpu)
+
+    def rings(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> Iterator[MmaChampionConfig]:
+        """The depths that one, two or more blocks an SM leave room for, with their registers: 2 to 4 stages, since the
+        loop is unrolled over them; of narrow tiles, which wait for memory, up to 6."""
+        stage = (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
+        most = 6 if config.tile_m * config.tile_n <= 16 * 128 else 4
+        # Read early, fragments take registers of their own: where a thread has few left, or many to read, not.
+        margin = 14 if problem.a.dtype.bytes == 2 else 24
+        seen = set()
+        for blocks in (1, 2, 3, 4):
+            room = min(gpu.shared_per_block, gpu.shared_per_sm // blocks - gpu.shared_reserved)
+            stages = min(most, room // stage)
+            share = gpu.registers_per_sm // (32 * config.num_warps * blocks) // 8 * 8
+            deep = replace(config, stages=stages, max_registers=share if share < 255 else 0)
+            if stages < 2 or deep in seen:
+                continue
+            seen.add(deep)
+            pressure = self.pressure(problem, deep)
+            if pressure <= allowed(share):
+                yield replace(deep, early=products_of(problem) == 1 and pressure <= allowed(share) - margin)
+
+    def divided(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> Iterator[MmaChampionConfig]:
+        """Whole, or K in as many parts as fill the card once, twice or four times."""
+        yield config
+        tiles = cdiv(max(problem.m, 1), config.tile_m) * cdiv(max(problem.n, 1), config.tile_n)
+        steps = cdiv(max(problem.k, 1), config.tile_k)
+        counts = {min(steps // 2, times * gpu.sms // tiles) for times in (1, 2, 4)}
+        for splits in sorted(counts):
+            if splits > 1:
+                yield replace(config, splits=splits)
+
+    def build(self, problem: Problem, config: MmaConfig, gpu: Gpu) -> LaunchPlan:
+        assert isinstance(config, MmaChampionConfig)
+        if problem.effective_k == 0:
+            return LaunchPlan(self.name, (scale_launch(problem),))
+        ways = self.ways(problem, config)
+        copies = [way.copy for way in ways if way.copy is not None]
+        splits, each = self.splits(problem, config)
+        # Rows of partial sums start at multiples of 64 bytes, whatever N is.
+        pitch = cdiv(problem.n, 16) * 16
+        d = Matrix(problem.m, pitch, FP32, pitch, 1) if splits > 1 else problem.d
+        arguments = dict(self.arguments(problem, ways, d, splits > 1, each, pitch))
+        tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
+        launch = Launch(
+            champion_mma_kernel, (tiles, splits, 1), tuple(arguments.items()),
+            tuple(self.champion_constants(problem, config, ways, d, splits > 1)), config.num_warps,
+            config.max_registers or None,
+        )  # fmt: skip
+        launches = [*copy_launches(copies), launch]
+        workspaces = [copy.workspace for copy in copies]
+        if splits > 1:
+            launches.append(reduction_launch(problem, splits, pitch))
+            workspaces.append(partial_sums(problem, splits, pitch))
+        return LaunchPlan(self.name, tuple(launches), tuple(workspaces))
+
+    def arguments(
+        self, problem: Problem, ways: tuple[Way, Way], d: Matrix, split: bool, each: int, pitch: int
+    ) -> Iterable[tuple[str, Argument]]:
+        """The kernel's, in its order. ``d`` is what it writes: the problem's D, or partial sums."""
+        known = dict(gemm_arguments(problem))
+        for name, way in zip(("a", "b"), ways, strict=True):
+            known[name] = Pointer(way.role, way.matrix.dtype, way.matrix.alignment)
+            wide = way.matrix.furthest_offset() > INT32_MAX
+            known[f"{name}_row"], known[f"{name}_col"] = (Scalar.index(way.units(axis)[1], wide) for axis in (0, 1))
+        near, vector = output_way(d)
+        extents = [d.rows, d.cols]
+        extents[near] //= vector
+        if split:
+            where = Pointer(PARTIAL_SUMS, FP32)
+            known |= {"c": where, "d": where, "alpha": Scalar.real(1.0), "beta": Scalar.real(0.0)}
+            known |= {"c_row": Scalar.index(pitch), "c_col": Scalar.index(1)}
+        wide = d.furthest_offset() > INT32_MAX
+        strides = [d.row_stride, d.col_stride]
+        strides[1 - near] = strides[1 - near] // vector
+        known |= {"d_row": Scalar.index(strides[0], wide), "d_col": Scalar.index(strides[1], wide)}
+        yield from known.items()
+        yield "a_rows", Scalar.index(ways[0].units(0)[0])
+        yield "a_k", Scalar.index(ways[0].units(1)[0])
+        yield "b_k", Scalar.index(ways[1].units(0)[0])
+        yield "b_cols", Scalar.index(ways[1].units(1)[0])
+        yield "store_m", Scalar.index(extents[0])
+        yield "store_n", Scalar.index(extents[1])
+        yield "split_steps", Scalar.index(each)
+        yield "split_stride", split_stride(problem, pitch)
+        # Of a split product the second launch finishes the sums.
+        yield from epilogue_arguments(replace(problem, epilogue=None) if split else problem)
+
+    def champion_constants(
+        self, problem: Problem, config: MmaChampionConfig, ways: tuple[Way, Way], d: Matrix, split: bool
+    ) -> Iterable[tuple[str, Any]]:
+        """The kernel's compile-time parameters."""
+        a_tile, b_tile = (config.tile_m, config.tile_k), (config.tile_k, config.tile_n)
+        near, vector = output_way(d)
+        part_n = self.part_n(config)
+        yield "TILE_M", config.tile_m
+        yield "TILE_N", config.tile_n
+        yield "TILE_K", config.tile_k
+        yield "READ_C", problem.reads_c and not split
+        yield "MASK_M", d.rows % config.tile_m != 0
+        yield "MASK_N", d.cols % config.tile_n != 0
+        yield "EDGE_M", edge(ways[0].matrix.rows, config.tile_m)
+        yield "EDGE_N", edge(ways[1].matrix.cols, config.tile_n)
+        yield "GROUP", config.group
+        yield "STAGES", config.stages
+        yield "EARLY", config.early
+        yield "PRODUCTS", products_of(problem)
+        yield "SPLIT", split
+        yield "TYPE", element_type(problem.a.dtype)
+        yield "ACC_TYPE", gl.float16 if config.accumulate == "fp16" else gl.float32
+        yield "LAYOUT", gl.NVMMADistributedLayout([2, 0], [config.warps_m, config.warps_n], SHAPE)
+        yield "K_WIDTH", 4 // problem.a.dtype.bytes
+        yield "A_VECTOR", ways[0].vector
+        yield "B_VECTOR", ways[1].vector
+        yield "A_NEAR", ways[0].near
+        yield "B_NEAR", ways[1].near
+        yield "A_ASYNC", ways[0].asynchronous
+        yield "B_ASYNC", ways[1].asynchronous
+        yield "D_VECTOR", vector
+        yield "D_NEAR", near
+        yield "A_COPY", ways[0].layout(a_tile, config.num_warps)
+        yield "B_COPY", ways[1].layout(b_tile, config.num_warps)
+        yield "A_SHARED", ways[0].shared(a_tile, 1)
+        yield "B_SHARED", ways[1].shared(b_tile, 0)
+        yield "OUT", copy_layout((config.tile_m, part_n), near, vector, config.num_warps)
+        yield "PARTS", config.tile_n // part_n
+        yield "FINISHED", not split and problem.epilogue is not None and not problem.epilogue.is_identity
+        yield from epilogue_constants(replace(problem, epilogue=None) if split else problem)
+
+
+def edge(extent: int, tile: int) -> int:
+    """How a last tile that is not full is copied: 0 there is none, 1 with other rows in place of those beyond, 2 there
+    is only this one, and what lies beyond is masked."""
+    return (1 if extent > tile else 2) if extent % tile else 0
+
+
+def allowed(registers: int) -> float:
+    """The :meth:`ChampionMma.pressure` up to which ptxas does not spill with so many registers a thread."""
+    return 204 - 0.717 * (255 - min(registers, 255))
+
+
+def products_of(problem: Problem) -> int:
+    """Products of the tensor cores for one of the problem's."""
+    return 3 if problem.precision == "tf32x3" and problem.a.dtype == FP32 else 1
+
+
+def output_way(d: Matrix) -> tuple[int, int]:
+    """The axis along which D's elements are neighbours, and how many are stored at once."""
+    near = near_axis(d, 1)
+    return near, vector_of(d, near)
