@@ -11,8 +11,9 @@ from rungemm.bench.store import StoreError
 from rungemm.kernels import LADDER
 from rungemm.report.data import load_summary, page_data
 from rungemm.report.page import render, write_page
+from rungemm.report.rungs import is_current
 
-from .synthetic import results
+from .synthetic import H200, results
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,15 @@ def test_the_page_holds_every_record_and_its_samples(card: Path) -> None:
     figures = {(row["kernel"], row["dtype"], row["precision"]) for row in data["figures"]}
     for kernel in LADDER:
         assert any(name == kernel.name for name, _, _ in figures), f"{kernel.name} has no figures"
+    assert all(row["current"] for row in data["figures"])
+
+
+def test_figures_of_a_config_that_the_rung_has_no_more_are_told(card: Path) -> None:
+    rows = json.loads((card / "rungs.json").read_text())
+    naive, coalesced = (next(row for row in rows if row["kernel"] == name) for name in ("naive", "coalesced"))
+    assert is_current(naive, H200)
+    assert not is_current(naive | {"config": {**naive["config"], "num_warps": 99}}, H200)
+    assert not is_current(coalesced | {"kernel": "long_gone"}, H200)
 
 
 def test_the_trials_of_the_method_are_there(card: Path) -> None:

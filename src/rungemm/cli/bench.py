@@ -58,7 +58,9 @@ def bench(
     threshold: Annotated[
         float, typer.Option("--threshold", metavar="SHARE", help="Smallest change that --compare counts.")
     ] = 0.03,
-    list_: Annotated[bool, typer.Option("--list", help="List the suites, or the products asked for; run nothing.")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the suites, or the products asked for; run nothing.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:  # fmt: skip
     """Time contenders, interleaved with cuBLAS, on cold caches and normal random data; outputs are checked.

@@ -15,7 +15,7 @@ from ..bench.statistics import spread_of
 from ..bench.store import StoreError, load_raw
 from ..hardware import Gpu, find_gpu
 from ..kernels import LADDER, Kernel
-from .rungs import load_rungs
+from .rungs import is_current, load_rungs
 from .trust import trust
 
 __all__ = ["load_summary", "page_data"]
@@ -77,7 +77,7 @@ def page_data(folder: Path) -> dict[str, Any]:
         "card": _card_record(gpu),
         "environment": _environment(raw[newest["raw"]]) if newest else {},
         "rungs": [_rung(kernel, position) for position, kernel in enumerate(LADDER, start=1)],
-        "figures": load_rungs(folder),
+        "figures": [row | {"current": is_current(row, gpu)} for row in load_rungs(folder)],
         "records": shown,
         "samples": samples,
         "trust": trust(folder, raw),

@@ -15,14 +15,15 @@ from typing import Any
 
 from ..bench.store import StoreError, write_json
 from ..compiling import CompileError, compile_many
+from ..dtypes import dtype_named
 from ..hardware import Gpu
-from ..kernels import LADDER, Unsupported
+from ..kernels import LADDER, Unsupported, find_kernel
 from ..ladder.counting import count_tile
 from ..ladder.pose import CHOICES, Posed
 from ..ladder.resources import bounds_of, resources_of
 from ..problem import Problem
 
-__all__ = ["ARITHMETIC", "FILE", "SIZE", "count_rungs", "load_rungs", "posed_rungs", "write_rungs"]
+__all__ = ["ARITHMETIC", "FILE", "SIZE", "count_rungs", "is_current", "load_rungs", "posed_rungs", "write_rungs"]
 
 FILE = "rungs.json"
 SIZE = 4096
@@ -86,6 +87,18 @@ def count_rungs(
             }
         )
     return rows, failures
+
+
+def is_current(row: dict[str, Any], card: Gpu) -> bool:
+    """Whether the row's config is still the one that its rung takes by default."""
+    try:
+        dtype = dtype_named(row["dtype"])
+        problem = Problem.dense(
+            row["m"], row["n"], row["k"], dtype=dtype, layout=row["layout"], precision=row["precision"]
+        )
+        return find_kernel(row["kernel"]).default_config(problem, card).to_dict() == row["config"]
+    except ValueError:  # the rung is gone, or takes it no more
+        return False
 
 
 def write_rungs(

@@ -13,10 +13,12 @@ const CHIP = {
 
 function chipFigure() {
   if (!DATA.figures.length) return null;
+  const old = unique(DATA.figures.filter((row) => !row.current).map((row) => nameOf(row.kernel)));
+  const warning = old.length ? ` Changed since they were counted (rungemm report --count): ${old.join(", ")}.` : "";
   const kinds = unique(DATA.figures.map((row) => arithmeticOf(row)));
   return figure({
     id: "chip", title: "Occupancy and traffic",
-    note: "What each rung takes of an SM, as compiled for this card, and what it asks of memory for one element of C, as the simulator counts it on one tile. Warps come with the resource that holds them back.",
+    note: "What each rung takes of an SM, as compiled for this card, and what it asks of memory for one element of C, as the simulator counts it on one tile. Warps come with the resource that holds them back." + warning,
     controls: [{ key: "kind", label: "type", options: kinds.map((kind) => [kind, kind]) },
       { key: "what", label: "show", options: Object.entries(CHIP).map(([key, [title]]) => [key, title]) }],
     draw: (state, width) => drawChip(DATA.figures.filter((row) => arithmeticOf(row) === state.kind), state.what, width),
