@@ -173,8 +173,11 @@ def _variants(problem: Problem) -> Iterator[tuple[Problem, bool, Epilogue | None
     yield problem, False, None
     rest = replace(epilogue, bias=None)
     if epilogue.bias is not None and not rest.is_identity:
-        kept = {"bias_dtype": problem.bias_dtype, "bias_alignment": problem.bias_alignment}
-        yield replace(without_epilogue(problem), epilogue=Epilogue(epilogue.bias), **kept), False, rest
+        with_bias = replace(
+            without_epilogue(problem), epilogue=Epilogue(epilogue.bias), bias_dtype=problem.bias_dtype,
+            bias_alignment=problem.bias_alignment,
+        )  # fmt: skip
+        yield with_bias, False, rest
     if epilogue.bias is not None and not problem.reads_c:
         strides = (0, 1) if epilogue.bias == "row" else (1, 0)
         c = Matrix(problem.m, problem.n, problem.bias_type, *strides, 0, problem.bias_alignment)

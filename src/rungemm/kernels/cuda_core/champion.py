@@ -15,7 +15,9 @@ from ...hardware import Gpu
 from ...problem import Matrix, Problem
 from ..common import cdiv, gemm_arguments
 from ..copies import Copy, copy_launches
+from ..epilogue import epilogue_arguments, epilogue_constants, rejects_epilogue
 from ..plan import Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
+from .champion_choice import few_settings, microseconds
 from .champion_few import few_plan, rejects_few, shared_bytes_of_few
 from .champion_kernel import champion_fp32_kernel
 from .simt import SimtConfig, SimtKernel
@@ -194,7 +196,13 @@ def search_space(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
     large = list(_large_settings(problem))
     if tiles >= 2 * gpu.sms:
         yield from large
-    yield from _small_settings(problem, gpu)
+    # Splitting K between a block's warps saves the second launch; which pays is a matter of how full the SMs get.
+    split, few, loose = list(_small_settings(problem, gpu)), few_settings(ChampionConfig()), unaligned(problem)
+    best = min(few, key=lambda config: microseconds(problem, config, gpu, loose))
+    if microseconds(problem, best, gpu, loose) < microseconds(problem, split[0], gpu, loose):
+        yield best
+    yield from split
+    yield from few
     if tiles < 2 * gpu.sms:
         yield from large
 
@@ -267,6 +275,9 @@ class ChampionFp32(SimtKernel):
     function = champion_fp32_kernel
     config_type = ChampionConfig
     default = ChampionConfig(max_registers=128)
+
+    def rejects_epilogue(self, problem: Problem) -> str | None:
+        return rejects_epilogue(self.name, problem)
 
     def rejects_layout(self, config: SimtConfig) -> str | None:
         assert isinstance(config, ChampionConfig)
@@ -344,6 +355,9 @@ class ChampionFp32(SimtKernel):
         if flush:
             workspaces.append(Workspace("totals", FP32, tiles * splits * config.tile_m * config.tile_n))
             arguments["totals"] = Pointer("totals", FP32)
+        # With splits the second launch has the epilogue.
+        finishing = replace(problem, epilogue=None) if splits > 1 else problem
+        arguments.update(epilogue_arguments(finishing))
         # Partial sums are written to the end of a row, padding and all; an operand laid out anew has such an end too.
         edge_n = edge(n, config.tile_n)
         if splits > 1 and problem.n != pitch and "B" not in copies:
@@ -364,6 +378,7 @@ class ChampionFp32(SimtKernel):
             ("A_SHARED", way_a.shared), ("B_SHARED", way_b.shared),
             ("A_FRAGMENT", fragment_layout(config, "m")), ("B_FRAGMENT", fragment_layout(config, "n")),
             ("SINGLE", tile_layout(config, 1)), ("STORE", tile_layout(config, 4)),
+            *epilogue_constants(finishing),
         )  # fmt: skip
         launch = Launch(
             champion_fp32_kernel, (tiles, splits, 1), tuple(arguments.items()), constants, config.num_warps,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...compat import gl, padded_shared_layout
 from ...problem import Matrix, Problem
 from ..common import cdiv, gemm_arguments
+from ..epilogue import epilogue_arguments, epilogue_constants
 from ..plan import Argument, Launch, LaunchPlan, Scalar
 from .champion_few_kernel import champion_few_kernel
 from .split import partial_arguments, partial_sums, reduction_launch, split_stride
@@ -223,6 +225,9 @@ def few_plan(problem: Problem, config: ChampionConfig) -> LaunchPlan:
         "split_tiles": Scalar.index(split_tiles), "split_stride": split_stride(problem, pitch),
         "rows": Scalar.index(rows), "cols": Scalar.index(cols),
     }  # fmt: skip
+    # With splits the second launch has the epilogue.
+    finishing = replace(problem, epilogue=None) if splits > 1 else problem
+    arguments.update(epilogue_arguments(finishing))
     launch = Launch(
         champion_few_kernel, (tiles, splits, 1), tuple(arguments.items()),
         (
@@ -234,6 +239,7 @@ def few_plan(problem: Problem, config: ChampionConfig) -> LaunchPlan:
             ("MAIN", constants(main, rows, cols)),
             ("BELOW", constants(below, m, n) if below else None),
             ("RIGHT", constants(right, rows, n) if right else None),
+            *epilogue_constants(finishing),
         ),
         config.num_warps, config.max_registers or None,
     )  # fmt: skip

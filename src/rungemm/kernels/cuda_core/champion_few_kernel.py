@@ -21,6 +21,7 @@ shape, long and thin, of the same area: three bodies in one kernel, of which a p
 from __future__ import annotations
 
 from ...compat import async_copy_commit, async_copy_load, async_copy_wait, barrier, constexpr, gl, jit
+from ..epilogue import Finish, bias_of, finished
 from .register_tile import outer_product
 
 __all__ = ["champion_few_kernel"]
@@ -168,7 +169,7 @@ def _within(TILE: constexpr, LAYOUT: constexpr, END, WRAPS: constexpr, VECTOR: c
 @jit
 def _tile_of_d(
     a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, alpha, beta,
-    first_row, first_col, row_end, col_end, first, tiles,
+    first_row, first_col, row_end, col_end, first, tiles, finish,
     TILE_K: constexpr, GROUPS: constexpr, STAGES: constexpr, THREAD_M: constexpr, THREAD_N: constexpr,
     ACROSS: constexpr, PINNED: constexpr, LACKING: constexpr, READ_C: constexpr,
     A_VECTOR: constexpr, B_VECTOR: constexpr, SHAPE: constexpr,
@@ -251,20 +252,23 @@ def _tile_of_d(
         mask = (rows >= first_row) & (rows < row_end) & ((cols >= first_col) & (cols < col_end))
         if READ_C:
             total = gl.fma(gl.load(c + rows * c_row + cols * c_col, mask=mask, other=0.0), beta, total)
+        total = finished(total, bias_of(finish, rows, cols, row_end, col_end), finish)
         gl.store(d_pointers, total, mask=mask)
     else:
         if READ_C:
             total = gl.fma(gl.load(c + rows * c_row + cols * c_col), beta, total)
+        total = finished(total, bias_of(finish, rows, cols, row_end, col_end), finish)
         gl.store(d_pointers, total)
 
 
 @jit
 def champion_few_kernel(
     a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-    split_tiles, split_stride, rows, cols,
+    split_tiles, split_stride, rows, cols, bias, scale,
     TILE_K: constexpr, GROUPS: constexpr, STAGES: constexpr, THREAD_M: constexpr, THREAD_N: constexpr,
     ACROSS: constexpr, PINNED: constexpr, LACKING: constexpr, READ_C: constexpr, SPLIT: constexpr,
     A_VECTOR: constexpr, B_VECTOR: constexpr, MAIN: constexpr, BELOW: constexpr, RIGHT: constexpr,
+    BIAS: constexpr, ACTIVATION: constexpr, SCALED: constexpr,
 ):  # fmt: skip
     # What the plan knows of the strides, for 16 bytes a lane: the launcher only tells multiples of 16.
     if A_VECTOR > 1:
@@ -278,6 +282,7 @@ def champion_few_kernel(
         first = gl.program_id(1) * split_tiles
         tiles = min(tiles - first, split_tiles)
         d += gl.program_id(1).to(gl.int64) * split_stride
+    finish = Finish(bias, scale, BIAS, ACTIVATION, SCALED)
     program = gl.program_id(0)
     # The first rows x cols of D in tiles of the usual shape, then the strip below, as wide as D, then the one on the
     # right.
@@ -289,20 +294,20 @@ def champion_few_kernel(
     if program < main:
         _tile_of_d(
             a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, alpha, beta,
-            program // across * MAIN[0], program % across * MAIN[1], rows, cols, first, tiles,
+            program // across * MAIN[0], program % across * MAIN[1], rows, cols, first, tiles, finish,
             TILE_K, GROUPS, STAGES, THREAD_M, THREAD_N, ACROSS, PINNED, LACKING, READ_C, A_VECTOR, B_VECTOR, MAIN,
         )  # fmt: skip
     if BELOW is not None:  # noqa: SIM102 (compile-time, then run-time)
         if (program >= main) & (program < below):
             _tile_of_d(
                 a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, alpha, beta,
-                rows, (program - main) * BELOW[1], M, N, first, tiles,
+                rows, (program - main) * BELOW[1], M, N, first, tiles, finish,
                 TILE_K, GROUPS, STAGES, THREAD_M, THREAD_N, ACROSS, PINNED, LACKING, READ_C, A_VECTOR, B_VECTOR, BELOW,
             )  # fmt: skip
     if RIGHT is not None:  # noqa: SIM102 (compile-time, then run-time)
         if program >= below:
             _tile_of_d(
                 a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, alpha, beta,
-                (program - below) * RIGHT[0], cols, rows, N, first, tiles,
+                (program - below) * RIGHT[0], cols, rows, N, first, tiles, finish,
                 TILE_K, GROUPS, STAGES, THREAD_M, THREAD_N, ACROSS, PINNED, LACKING, READ_C, A_VECTOR, B_VECTOR, RIGHT,
             )  # fmt: skip

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from ...compat import async_copy_commit, async_copy_load, async_copy_wait, barrier, constexpr, gl, jit
 from ..common import tile_of_program
+from ..epilogue import Finish, bias_of, finished
 from .register_tile import join_columns, outer_product, to_registers, zero_registers
 
 __all__ = ["champion_fp32_kernel"]
@@ -95,9 +96,9 @@ def _wrapped(index, END, EDGE: constexpr, VECTOR: constexpr):
 @jit
 def _store(
     value, rows, cols, first_row, first_col, c, c_row, c_col, d, d_row, d_col, M, N, alpha, beta,
-    READ_C: constexpr, MASK: constexpr,
+    finish, READ_C: constexpr, MASK: constexpr,
 ):  # fmt: skip
-    """``D = alpha * value + beta * C`` for the rows from first_row and the columns from first_col on."""
+    """``D = alpha * value + beta * C`` and the epilogue, for the rows and columns from first_row and first_col on."""
     out = value * alpha
     mask = ((rows >= first_row) & (rows < M)) & ((cols >= first_col) & (cols < N))
     if READ_C:
@@ -106,6 +107,7 @@ def _store(
         else:
             old = gl.load(c + rows * c_row + cols * c_col)
         out = gl.fma(old, beta, out)
+    out = finished(out, bias_of(finish, rows, cols, M, N), finish)
     if MASK:
         gl.store(d + rows * d_row + cols * d_col, out, mask=mask)
     else:
@@ -171,7 +173,7 @@ def _two_tiles(
 @jit
 def champion_fp32_kernel(
     a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
-    split_tiles, split_stride, store_m, store_n, totals,
+    split_tiles, split_stride, store_m, store_n, totals, bias, scale,
     TILE_M: constexpr, TILE_N: constexpr, TILE_K: constexpr, READ_C: constexpr,
     EDGE_M: constexpr, EDGE_N: constexpr, MASK_STORE: constexpr, LACKING: constexpr, ODD: constexpr, SPLIT: constexpr,
     THREAD_M: constexpr, THREAD_N: constexpr, GROUP_M: constexpr,
@@ -179,7 +181,7 @@ def champion_fp32_kernel(
     FLUSH_PAIRS: constexpr, A_VECTOR: constexpr, B_VECTOR: constexpr,
     A_ASYNC: constexpr, B_ASYNC: constexpr, A_COPY: constexpr, B_COPY: constexpr,
     A_SHARED: constexpr, B_SHARED: constexpr, A_FRAGMENT: constexpr, B_FRAGMENT: constexpr,
-    SINGLE: constexpr, STORE: constexpr,
+    SINGLE: constexpr, STORE: constexpr, BIAS: constexpr, ACTIVATION: constexpr, SCALED: constexpr,
 ):  # fmt: skip
     tile_m, tile_n = tile_of_program(M, N, TILE_M, TILE_N, GROUP_M)
     # Along K: how many tiles there are and which of them are this program's; the first of all lacks LACKING of its k.
@@ -264,6 +266,7 @@ def champion_fp32_kernel(
 
     rows = (m0 + 4 * gl.arange(0, THREADS_M, gl.SliceLayout(1, STORE)))[:, None]
     cols = (n0 + gl.arange(0, 4 * THREADS_N, gl.SliceLayout(0, STORE)))[None, :]
+    finish = Finish(bias, scale, BIAS, ACTIVATION, SCALED)
     for i in gl.static_range(THREAD_M):
         for j in gl.static_range(0, THREAD_N, 4):
             part = _piece(acc, i, j, THREAD_M, STORE)
@@ -273,5 +276,6 @@ def champion_fp32_kernel(
                 )
             _store(
                 part, rows + (i // 4 * 4 * THREADS_M + i % 4), cols + j * THREADS_N, tile_m * TILE_M, tile_n * TILE_N,
-                c, c_row, c_col, d, d_row, d_col, store_m, store_n, alpha, beta, READ_C, MASK_STORE,
+                c, c_row, c_col, d, d_row, d_col, store_m, store_n, alpha, beta, finish, READ_C,
+                MASK_STORE,
             )  # fmt: skip

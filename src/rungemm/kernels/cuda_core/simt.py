@@ -51,8 +51,9 @@ class SimtKernel(Kernel[SimtConfig]):
             return f"{self.name} computes one product; batch is {problem.batch}: loop over the batch"
         if problem.precision != "ieee":
             return f"{self.name} multiplies in fp32; precision {problem.precision!r} needs a tensor-core kernel"
-        if problem.epilogue is not None:
-            return f"{self.name} has no fused epilogue: apply it afterwards, or use rungemm's champion kernels"
+        reason = self.rejects_epilogue(problem)
+        if reason is not None:
+            return reason
         if problem.d.dtype != FP32 or (problem.c is not None and problem.c.dtype != FP32):
             return f"{self.name} writes fp32; D is {problem.d.dtype}: ask for an fp32 result"
         for name in ("tile_m", "tile_n", "tile_k", "thread_m", "thread_n"):
@@ -77,6 +78,12 @@ class SimtKernel(Kernel[SimtConfig]):
     def covered(self, config: SimtConfig) -> int:
         """Elements of C that the threads of a block compute."""
         return config.num_warps * 32 * config.thread_m * config.thread_n
+
+    def rejects_epilogue(self, problem: Problem) -> str | None:
+        """What of an epilogue is not fused: here all of it."""
+        if problem.epilogue is not None:
+            return f"{self.name} has no fused epilogue: apply it afterwards, or use champion_fp32"
+        return None
 
     def rejects_layout(self, config: SimtConfig) -> str | None:
         """What the rung's own layouts ask of a config."""
