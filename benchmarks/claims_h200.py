@@ -89,7 +89,9 @@ def fp32_settings() -> tuple[Setting, ...]:
         )
         for pad in (0, 4)
     ]
-    found += [of("double_buffer", pad=pad, pinned=pinned) for pad in (0, 4) for pinned in (False, True)]
+    # And its walk is theirs, row by row.
+    buffered = [of("double_buffer", pad=pad, pinned=pinned) for pad in (0, 4) for pinned in (False, True)]
+    found += [replace(setting, config=replace(setting.config, down=False)) for setting in buffered]
     for name in ("thread_tile_2d", "vectorised", "double_buffer", "champion_fp32"):
         found += [of(name, group_m=group) for group in GROUPS]
     return tuple(found)

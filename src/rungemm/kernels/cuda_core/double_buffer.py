@@ -164,11 +164,12 @@ class DoubleBuffer(DoubleBufferKernel):
     expects = "stalls on global loads (long scoreboard) and barriers fall; more registers, twice the shared memory"
     below = "bank_conflict_free"
     default = DoubleBufferConfig(
-        num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, group_m=1, pad=4, pinned=True
+        num_warps=8, tile_m=128, tile_n=128, tile_k=8, thread_m=8, thread_n=8, group_m=1, pad=4, pinned=True, down=True
     )
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
         yield self.default
         yield replace(self.default, pad=0)
+        yield replace(self.default, down=False)
         yield replace(self.default, pinned=False)
         yield replace(self.default, group_m=8)
