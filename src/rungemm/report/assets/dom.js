@@ -33,6 +33,11 @@ function number(value, digits = 3) {
   if (size >= 10 ** digits) return Math.round(value).toLocaleString("en-US");
   return String(Number(value.toPrecision(digits)));
 }
+// The same with its zeros kept, for columns that are read down.
+function figures(value, digits = 3) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  return Math.abs(value) >= 10 ** digits ? Math.round(value).toLocaleString("en-US") : value.toPrecision(digits);
+}
 function percent(share, digits = 0) {
   return share === null || share === undefined ? "–" : `${(100 * share).toFixed(digits)}%`;
 }

@@ -37,7 +37,7 @@ function drawLadder(records, width) {
     const y = frame.top + index * line, rung = rungOf(record), colour = familyColour(record);
     const height = narrow ? 14 : line - 8, top = narrow ? y + 21 : y + 4;
     const below = rung?.below ? rows.find((other) => other.kernel === rung.below) : null;
-    const step = below ? `×${number(record.tflops / below.tflops)}` : "";
+    const step = below ? `×${(record.tflops / below.tflops).toFixed(2)}` : "";
     const share = base && record !== base && record.ratio !== null ? percent(record.ratio) : "";
     const text = describe(record) + (below ? `\n${number(record.tflops / below.tflops)} times ${nameOf(below.kernel)}` : "") + (rung ? `\n${rung.idea}` : "");
     const group = svg("g", {},
@@ -46,10 +46,10 @@ function drawLadder(records, width) {
     const strong = record.kernel.startsWith("champion") ? 600 : null;
     if (narrow) {
       group.append(label(frame.left, y + 15, nameOf(record.kernel), { "font-weight": strong }),
-        label(width - 8, y + 15, `${number(record.tflops)}${share ? `, ${share} of cuBLAS` : ""}${step ? `, ${step}` : ""}`, { "text-anchor": "end", fill: "var(--soft)" }));
+        label(width - 8, y + 15, `${figures(record.tflops)}${share ? `, ${share} of cuBLAS` : ""}${step ? `, ${step}` : ""}`, { "text-anchor": "end", fill: "var(--soft)" }));
     } else {
       group.append(label(left - 8, y + 18, nameOf(record.kernel), { "text-anchor": "end", "font-weight": strong }));
-      [number(record.tflops), share, percent(record.peak_share), step].forEach((value, column) => group.append(label(frame.right + columns[column][0], y + 18, value, { "text-anchor": "end", fill: column ? "var(--soft)" : null, "font-weight": column ? null : 600 })));
+      [figures(record.tflops), share, percent(record.peak_share), step].forEach((value, column) => group.append(label(frame.right + columns[column][0], y + 18, value, { "text-anchor": "end", fill: column ? "var(--soft)" : null, "font-weight": column ? null : 600 })));
     }
     root.append(withTip(group, text));
   });
