@@ -41,7 +41,8 @@ def main() -> int:
             command = [
                 chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                 "--virtual-time-budget=6000", f"--window-size={width},{height}",
-                f"--user-data-dir={folder / 'profile'}", *(["--force-dark-mode"] if dark else []), f"--screenshot={(out / name).resolve()}.png", frame.as_uri(),
+                f"--user-data-dir={folder / 'profile'}", *(["--force-dark-mode"] if dark else []),
+                f"--screenshot={(out / name).resolve()}.png", frame.as_uri(),
             ]  # fmt: skip
             subprocess.run(command, check=True, capture_output=True, timeout=120)
             print(f"wrote {out / name}.png")
