@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,19 @@ def parts() -> list[Part]:
     ]
     odd = [*suite("ragged", FP32), *suite("ragged", BF16, "NT"), *suite("deep", FP32), *suite("deep", BF16, "NT"),
            *suite("batch", BF16)]  # fmt: skip
+    tensor = [
+        *(job for dtype in (BF16, FP16) for layout in ("NT", "NN") for job in
+          shapes("tensor", "4096 8192 16384", dtype, layout)),
+        *(job for layout in ("NT", "NN") for job in
+          shapes("tensor", "8192x8192x4096 8192 4096", FP32, layout, "tf32")),
+        *shapes("tensor", "8192", FP32, "NN", "tf32x3"),
+        *shapes("tensor", "4097x4095x4093 333x777x555", BF16, "NN"),
+        *shapes("tensor", "4097x4095x4093", FP32, "NN", "tf32"),
+        *shapes("tensor", "64x64x65536 256x256x16384 4x4096x4096 32x4096x4096", BF16, "NT"),
+    ]  # fmt: skip
     return [
         Part("ladder-tensor", tuple(rungs), (), rungs=True),
+        Part("tensor", tuple(tensor)),
         Part("squares", (*suite("squares", FP32), *suite("squares", BF16, "NT"))),
         Part("llm", (*suite("llm", BF16), *suite("decode", BF16), *suite("models", BF16))),
         Part("odd", tuple(odd)),
@@ -181,7 +192,8 @@ def main() -> int:
     parser.add_argument("--parts", default=None, help="by commas, all by default; --list names them")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--compile-only", action="store_true")
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--contenders", default=None, help="instead of a part's own, by commas, such as champion")
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of timing a shape, beyond the least rounds")
     options = parser.parse_args()
     started = time.monotonic()
@@ -191,6 +203,9 @@ def main() -> int:
     if unknown:
         parser.error(f"no part {', '.join(unknown)}: there are {', '.join([*CHECKS, *known])}")
     chosen = [known[name] for name in wanted if name not in CHECKS]
+    if options.contenders:
+        others = tuple(options.contenders.split(","))
+        chosen = [part if part.rungs else replace(part, contenders=others) for part in chosen]
     if options.list:
         for part in chosen:
             print(f"{part.name:<15}{len(part.jobs):>3} products  {', '.join(names_of(part, DEFAULT_GPU))}")
