@@ -19,7 +19,7 @@ from .composed import composed, finished
 from .core import product
 from .execute import entry_of
 from .fallback import default_out_dtype
-from .front import Front, at_precision, key_of, matmul_key, remember, take, torch_call
+from .front import Front, at_precision, key_of, long_ways, matmul_key, remember, take, torch_call
 from .rows import training_call
 from .shapes import overlaps_itself, pose, view_as, words
 
@@ -293,13 +293,14 @@ def _general(
         # Forward derivatives: torch's own functions carry them, a launch of ours would drop them.
         return composed(a, b, c, bias, alpha, beta, epilogue, out, wanted)
     given, core_operands = (a, b, c, bias), (posed.a, posed.b, core_c, dense_bias)
-    if key is not None and not (launch.on_gpu(a) and (out is None or (target is not None and not resized))):
+    may_be_short = launch.on_gpu(a) and (out is None or (target is not None and not resized))
+    if not may_be_short or key in long_ways:
         key = None
     if key is not None and torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given):
         # The first call as all that follow: what autograd keeps is compared when a checkpoint computes again.
         front = _training_front(name, given, core_operands, wanted, result, kind, epilogue)
+        remember(key, front)
         if front is not None:
-            remember(key, front)
             return front.call(a, b.mT if name == "linear" else b, None, bias, None)
         key = None
     value = product(*core_operands, target, alpha, beta, kind, epilogue, wanted)
@@ -342,8 +343,9 @@ def _remember(
     key: tuple[object, ...], name: str, given: tuple[Any, ...], posed: tuple[Any, ...], value: Tensor,
     result: tuple[int, ...], alpha: float, beta: float, precision: str | None, epilogue: Epilogue | None,
 ) -> None:  # fmt: skip
-    """Keep the short way to this result, if there is one."""
+    """Keep the short way to this result, or that there is none."""
     if _copied(given, posed):
+        remember(key, None)
         return
     a, b, c, bias = posed
     kind = precision or "default"
@@ -356,8 +358,8 @@ def _remember(
         call = torch_call(name, given, alpha, beta, epilogue)
         if call is not None and precision is not None and a.dtype == _FLOAT32:
             call = at_precision(call, precision)
-    if call is not None or entry.at is not None:
-        remember(key, Front(result, value.dtype, value.dtype == a.dtype, entry, call))
+    short = call is not None or entry.at is not None
+    remember(key, Front(result, value.dtype, value.dtype == a.dtype, entry, call) if short else None)
 
 
 def _overridden(*tensors: Tensor) -> bool:

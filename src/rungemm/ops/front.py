@@ -22,7 +22,7 @@ from .execute import follow
 from .fallback import current_precision
 from .launch import ENTRIES_KEPT, Entry
 
-__all__ = ["Front", "at_precision", "fronts", "key_of", "matmul_key", "remember", "take"]
+__all__ = ["Front", "at_precision", "fronts", "key_of", "long_ways", "matmul_key", "remember", "take"]
 
 TorchCall = Callable[[Tensor, Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
 
@@ -90,7 +90,10 @@ class Front:
 
 
 fronts: dict[tuple[object, ...], Front] = {}
+long_ways: dict[tuple[object, ...], None] = {}
+"""Keys of calls that have no short way, so that none is looked for again."""
 follow(fronts)
+follow(long_ways)
 
 
 def key_of(
@@ -170,11 +173,12 @@ def take(
     return out
 
 
-def remember(key: tuple[object, ...], front: Front) -> None:
-    """The next call with this key takes the short way."""
-    if len(fronts) >= ENTRIES_KEPT:
-        fronts.clear()
-    fronts[key] = front
+def remember(key: tuple[object, ...], front: Front | None) -> None:
+    """The next call with this key takes the short way, or, ``None``, knows that there is none."""
+    memory: dict[tuple[object, ...], Any] = long_ways if front is None else fronts
+    if len(memory) >= ENTRIES_KEPT:
+        memory.clear()
+    memory[key] = front
 
 
 def torch_call(
