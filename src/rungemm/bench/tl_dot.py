@@ -31,6 +31,16 @@ CONFIGS: tuple[tuple[int, int, int, int, int], ...] = (
     (16, 64, 128, 4, 4),
 )
 
+IEEE_CONFIGS: tuple[tuple[int, int, int, int, int], ...] = (
+    (128, 128, 16, 8, 3),
+    (128, 64, 16, 8, 3),
+    (64, 128, 16, 8, 3),
+    (64, 64, 16, 4, 3),
+    (64, 64, 32, 4, 3),
+    (32, 64, 32, 4, 3),
+)
+"""For fp32 in full: tl.dot then becomes multiply-adds one by one, and larger tiles take up to 40 s to compile."""
+
 
 @triton.jit
 def tl_dot_kernel(  # type: ignore[no-untyped-def]
@@ -60,7 +70,7 @@ def tl_dot_kernel(  # type: ignore[no-untyped-def]
 
 @dataclass
 class TlDot(Contender):
-    """``tl.dot`` with the fastest of :data:`CONFIGS`, chosen when the first operand set is bound."""
+    """``tl.dot`` with the fastest of :data:`CONFIGS` (or :data:`IEEE_CONFIGS`), chosen when the first operand set is bound."""
 
     name: str = "tl-dot"
     _chosen: dict[Problem, tuple[int, int, int, int, int]] = field(default_factory=dict, repr=False)
@@ -69,7 +79,9 @@ class TlDot(Contender):
         if problem.batch != 1 or problem.reads_c or problem.a.dtype.is_integer or problem.epilogue is not None:
             raise InputError(f"{self.name} computes one alpha * A @ B of floating-point operands")
         if problem not in self._chosen:
-            self._chosen[problem] = min(CONFIGS, key=lambda config: _seconds(_call(problem, operands, config)))
+            full = problem.a.dtype.name == "fp32" and problem.precision == "ieee"
+            configs = IEEE_CONFIGS if full else CONFIGS
+            self._chosen[problem] = min(configs, key=lambda config: _seconds(_call(problem, operands, config)))
         return _call(problem, operands, self._chosen[problem])
 
     def record(self) -> dict[str, Any]:
