@@ -285,9 +285,11 @@ def test_default_configs_compile_without_spills():
 def test_what_divides_reaches_the_compiler(layout):
     """Pitches of 8 elements, but not 16, are copied and stored 16 bytes at a time; no barrier but the step's own."""
     problem = Problem.dense(128, 136, 72, dtype=BF16, layout=layout)
-    padded = {name: replace(getattr(problem, name), **{
-        "row_stride" if getattr(problem, name).is_row_major else "col_stride": 1032}) for name in ("a", "b", "d")}  # fmt: skip
-    problem = replace(problem, **padded)
+
+    def pitched(matrix):
+        return replace(matrix, **{"row_stride" if matrix.is_row_major else "col_stride": 1032})
+
+    problem = replace(problem, a=pitched(problem.a), b=pitched(problem.b), d=pitched(problem.d))
     config = MmaChampionConfig(tile_m=64, tile_n=64, num_warps=4, stages=3)
     (made,) = compile_many([(KERNEL.plan(problem, config, CARDS[80]), 80)], workers=1)
     opcodes = made[0].sass

@@ -148,8 +148,8 @@ class ChampionMma(MmaRung):
     def resident(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> int:
         """Blocks that an SM holds at once."""
         by_shared = gpu.shared_per_sm // (self.shared_bytes(problem, config) + gpu.shared_reserved)
-        # Left alone, ptxas takes so many more than it must.
-        registers = config.max_registers or min(255, int(self.pressure(problem, config)) + 64)
+        # Left alone, ptxas takes so many: 1.2 to 1.6 times the pressure.
+        registers = config.max_registers or min(255, int(1.5 * self.pressure(problem, config)))
         by_registers = gpu.registers_per_sm // (config.num_warps * 32 * cdiv(registers, 8) * 8)
         by_threads = gpu.max_threads_per_sm // (32 * config.num_warps)
         return max(1, min(by_shared, by_registers, by_threads, gpu.max_blocks_per_sm))
@@ -203,10 +203,15 @@ class ChampionMma(MmaRung):
                         yield from self.divided(problem, config, gpu)
 
     def rings(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> Iterator[MmaChampionConfig]:
-        """The depths that one, two or more blocks an SM leave room for, with their registers: 2 to 4 stages, since the
-        loop is unrolled over them; of narrow tiles, which wait for memory, up to 6."""
+        """The depths that one, two or more blocks an SM leave room for, with their registers.
+
+        The loop is unrolled over the stages, so 2 to 4; up to 6 for narrow tiles, which wait for memory; up to 3 where
+        tiles go through registers.
+        """
+        ways = self.ways(problem, config)
         stage = (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
-        most = 6 if config.tile_m * config.tile_n <= 16 * 128 else 4
+        most = 6 if config.tile_m * config.tile_n <= 16 * 128 and ways[0].wide and ways[1].wide else 4
+        most = most if ways[0].asynchronous and ways[1].asynchronous else 3
         # Read early, fragments take registers of their own: where a thread has few left, or many to read, not.
         margin = 14 if problem.a.dtype.bytes == 2 else 24
         seen = set()
