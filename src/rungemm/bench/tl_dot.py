@@ -70,7 +70,7 @@ def tl_dot_kernel(  # type: ignore[no-untyped-def]
 
 @dataclass
 class TlDot(Contender):
-    """``tl.dot`` with the fastest of :data:`CONFIGS` (or :data:`IEEE_CONFIGS`), chosen when the first operand set is bound."""
+    """``tl.dot`` with the fastest of :data:`CONFIGS` or :data:`IEEE_CONFIGS`, found when the first set is bound."""
 
     name: str = "tl-dot"
     _chosen: dict[Problem, tuple[int, int, int, int, int]] = field(default_factory=dict, repr=False)
