@@ -42,7 +42,10 @@ class ScalarMethods:
     def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> Any:
         target = element_type(dtype)
         value = np.asarray(self, dtype=self.type_.numpy)
-        return make_scalar(value.view(target.numpy)[()] if bitcast else numeric.cast(value, target.numpy)[()], target)
+        result = make_scalar(value.view(target.numpy)[()] if bitcast else numeric.cast(value, target.numpy)[()], target)
+        if isinstance(self, IntScalar) and isinstance(result, IntScalar):
+            result.divisor = self.divisor  # a wider integer is as divisible, and a narrower one, cut at a power of two
+        return result
 
     cast = to
 
