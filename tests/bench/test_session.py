@@ -8,19 +8,26 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from rungemm.bench.contenders import NoKernelError  # noqa: E402
 from rungemm.bench.device import HostDevice  # noqa: E402
 from rungemm.bench.interleaved import StopRule  # noqa: E402
 from rungemm.bench.measurement import Settings  # noqa: E402
 from rungemm.bench.session import Job, run_session  # noqa: E402
 from rungemm.bench.store import load_raw  # noqa: E402
-from rungemm.hardware import ZOO  # noqa: E402
+from rungemm.hardware import ZOO, Gpu  # noqa: E402
 from rungemm.problem import Problem  # noqa: E402
 
 H200 = ZOO["h200"]
 QUICK = Settings(rule=StopRule(3, 4, 1.0), warm_up_s=0.02, host_time=False)
 
 
-def test_a_product_that_no_rung_takes_is_the_champions_failure_there(tmp_path: Path) -> None:
+def test_a_product_that_no_rung_takes_is_the_champions_failure_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(problem: Problem, gpu: Gpu) -> None:
+        raise NoKernelError(f"no rung takes {problem} on {gpu.title}: one is enough")
+
+    monkeypatch.setattr("rungemm.bench.contenders.champion_for", none)
     jobs = [Job("batch", Problem.dense(16, 24, 8, batch=3)), Job("batch", Problem.dense(16, 24, 8, batch=5))]
     done = []
     document = run_session(

@@ -70,6 +70,15 @@ function by(values, key) {
   return groups;
 }
 
+// Suites in the order of their interest; what is not named comes last.
+const SUITES = ["ladder", "cross27", "tensor", "squares", "llm", "models", "decode", "ragged", "fp32-small", "deep", "batch", "peers"];
+function suiteOrder(suite) {
+  return SUITES.indexOf(suite) >>> 0;
+}
+function bySuite(a, b) {
+  return suiteOrder(a.suite) - suiteOrder(b.suite) || a.suite.localeCompare(b.suite);
+}
+
 // One colour a contender, the same in every figure; the reference is always grey.
 const FIXED = { cublas: "var(--ref)", champion: "var(--c0)", library: "var(--c2)", "torch-compile": "var(--c1)" };
 const taken = new Map();

@@ -2,6 +2,7 @@
 const redraws = [];
 
 // spec: {id, title, note, controls: [{key, label, options: [[value, text]]}], draw(state, width) -> drawing or null}
+// A control's options may be a function of the state: of what the controls before it say.
 // drawing: {svg, legend: [[colour, text]], columns, rows}
 function figure(spec) {
   const state = {};
@@ -10,13 +11,24 @@ function figure(spec) {
   const box = el("div", { class: "tablebox" });
   const details = el("details", {}, el("summary", {}, "numbers"), box);
   const controls = el("div", { class: "controls" });
-  for (const control of spec.controls ?? []) {
-    state[control.key] = control.options[0][0];
-    const choose = el("select", { "aria-label": control.label, onchange: () => { state[control.key] = choose.value; redraw(); } });
-    for (const [value, text] of control.options) choose.append(el("option", { value }, text));
-    if (control.options.length > 1) controls.append(el("label", {}, control.label, choose));
-    else controls.append(el("span", { class: "soft" }, `${control.label}: ${control.options[0][1]}`));
+  const pickers = (spec.controls ?? []).map((control) => {
+    const choose = el("select", { "aria-label": control.label, onchange: () => { state[control.key] = choose.value; offer(); redraw(); } });
+    const only = el("span", { class: "soft" }), field = el("label", {}, control.label, choose);
+    controls.append(field, only);
+    return { control, choose, field, only };
+  });
+  // Fill each select with what the ones before it leave open; one that leaves no choice is words.
+  function offer() {
+    for (const { control, choose, field, only } of pickers) {
+      const options = typeof control.options === "function" ? control.options(state) : control.options;
+      if (!options.some(([value]) => value === state[control.key])) state[control.key] = options[0][0];
+      choose.replaceChildren(...options.map(([value, text]) => el("option", { value, selected: value === state[control.key] }, text)));
+      field.hidden = options.length < 2;
+      only.hidden = !field.hidden;
+      only.textContent = `${control.label}: ${options[0][1]}`;
+    }
   }
+  offer();
   controls.append(
     el("span", { class: "export" },
       el("button", { type: "button", onclick: () => saveSvg(plot, spec.id) }, "SVG"),

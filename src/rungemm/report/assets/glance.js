@@ -20,7 +20,7 @@ function drawGlance(records, width) {
     const ratios = items.map((record) => record.ratio);
     return { suite: items[0].suite, kind: kindOf(items[0]), kernel: items[0].kernel, count: items.length, mean: geomean(ratios), least: Math.min(...ratios), most: Math.max(...ratios), faster: ratios.filter((ratio) => ratio > 1).length };
   });
-  rows.sort((a, b) => a.suite.localeCompare(b.suite) || a.kind.localeCompare(b.kind) || rungOrder(a) - rungOrder(b));
+  rows.sort((a, b) => bySuite(a, b) || a.kind.localeCompare(b.kind) || rungOrder(a) - rungOrder(b));
   const narrow = width < 560, line = narrow ? 44 : 26, left = narrow ? 10 : 270, right = narrow ? 14 : 220;
   const frame = { left, top: narrow ? 12 : 26, right: width - right, bottom: (narrow ? 12 : 26) + rows.length * line };
   const root = canvasOf(width, frame.bottom + 42);

@@ -4,8 +4,7 @@ function heatFigure() {
   const suites = [...by(measured, (record) => record.suite)]
     .filter(([, items]) => unique(items.map((record) => record.m)).length > 1 && unique(items.map(columnOf)).length > 1 && repeats(items)).map(([suite]) => suite);
   if (!suites.length) return null;
-  const rank = (suite) => ["cross27", "llm", "models", "decode"].indexOf(suite) >>> 0;
-  suites.sort((a, b) => rank(a) - rank(b));
+  suites.sort((a, b) => suiteOrder(a) - suiteOrder(b));
   const records = measured.filter((record) => suites.includes(record.suite));
   records.sort((a, b) => suites.indexOf(a.suite) - suites.indexOf(b.suite));
   const keyOf = (record) => `${record.suite}, ${kindOf(record)}, ${nameOf(record.kernel)}`;

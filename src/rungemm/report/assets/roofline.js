@@ -5,9 +5,9 @@ function rooflineFigure() {
     const kind = arithmeticOf(row), measured = measuredOf(row), asked = row.bounds.counted_intensity;
     if (!asked) continue;
     const text = [`${nameOf(row.kernel)} at ${shapeOf({ ...row, batch: 1 })} ${kindOf(row)}`, measured ? `${number(measured.tflops)} TFLOPS` : "not measured", `asks for ${number(row.counts.sector_bytes_per_c)} bytes for one element of C: ${number(asked)} FLOP a byte`, `with no cache that would allow ${number(row.bounds.uncached_tflops)} TFLOPS`].join("\n");
-    points.push({ kind, group: `rungs at ${shapeOf({ ...row, batch: 1 })}`, name: nameOf(row.kernel), x: asked, y: measured?.tflops ?? row.bounds.uncached_tflops, hollow: !measured, colour: familyColour(row), text });
+    points.push({ kind, place: rungOrder(row), group: `rungs at ${shapeOf({ ...row, batch: 1 })}`, name: nameOf(row.kernel), x: asked, y: measured?.tflops ?? row.bounds.uncached_tflops, hollow: !measured, colour: familyColour(row), text });
   }
-  for (const record of DATA.records) {
+  for (const record of [...DATA.records].sort(bySuite)) {
     if (record.suite === "ladder" && !["champion", "cublas", "library"].includes(record.kernel)) continue;
     if (!record.cold_l2 || !peakOf(record) || record.suite === "claims") continue;
     points.push({ kind: arithmeticOf(record), group: `suite ${record.suite}`, name: nameOf(record.kernel), x: compulsory(record), y: record.tflops, colour: colourOf(record.kernel), text: `${describe(record)}\n${number(compulsory(record))} FLOP a compulsory byte` });
@@ -15,12 +15,12 @@ function rooflineFigure() {
   if (!points.length) return null;
   const rank = (kind) => ["fp32", "tf32", "bf16", "fp16"].indexOf(kind) >>> 0;
   const kinds = unique(points.map((point) => point.kind)).sort((a, b) => rank(a) - rank(b));
-  const groups = unique(points.map((point) => point.group));
+  const groupsOf = (kind) => unique(points.filter((point) => point.kind === kind).map((point) => point.group));
   return figure({
     id: "roofline", title: "Roofline",
     note: "Below the roof is what the card allows. Rungs stand at the bytes that they ask of global memory, sectors and TMA copies as the simulator counts them: a point above the slope lives on its caches. A hollow point has not been measured and stands at what its traffic would allow with no cache. Suites stand at their compulsory traffic.",
     controls: [{ key: "kind", label: "type", options: kinds.map((kind) => [kind, kind]) },
-      { key: "group", label: "points", options: [...groups.map((group) => [group, group]), ["all", "everything"]] }],
+      { key: "group", label: "points", options: (state) => [...groupsOf(state.kind).map((group) => [group, group]), ["all", "everything"]] }],
     draw: (state, width) => drawRoofline(points.filter((point) => point.kind === state.kind && (state.group === "all" || point.group === state.group)), state.kind, state.group.startsWith("rungs"), width),
   });
 }
@@ -68,9 +68,15 @@ function drawRoofline(points, kind, named, width) {
       label(side, placed[index] + 4, point.name, { fill: point.hollow ? "var(--soft)" : null })));
     for (const point of points) if (!crowded(point)) root.append(label(x(point.x) + 11, y(point.y) + 4, point.name, { fill: point.hollow ? "var(--soft)" : null }));
   }
-  root.append(...points.map((point) => withTip(svg("circle", { cx: x(point.x), cy: y(point.y), r: named ? 5.5 : 4, fill: point.hollow ? "var(--panel)" : point.colour, stroke: point.hollow ? point.colour : "var(--panel)", "stroke-width": point.hollow ? 2 : 1, opacity: named ? 1 : 0.8 }), point.text)));
-  const legend = named ? unique(DATA.figures.filter((row) => arithmeticOf(row) === kind).map((row) => rungOf(row)?.family).filter(Boolean)).map((family) => [FAMILIES[family][1], FAMILIES[family][0]])
-    : unique(points.map((point) => `${point.colour}|${point.name}`)).map((pair) => pair.split("|"));
+  // On a phone there is no room for names: a rung's place on the ladder stands in its point, and its name in the legend.
+  const numbered = named && narrow;
+  root.append(...points.map((point) => withTip(svg("g", {},
+    svg("circle", { cx: x(point.x), cy: y(point.y), r: numbered ? 9 : named ? 5.5 : 4, fill: point.hollow ? "var(--panel)" : point.colour, stroke: point.hollow ? point.colour : "var(--panel)", "stroke-width": point.hollow ? 2 : 1, opacity: named ? 1 : 0.8 }),
+    numbered ? label(x(point.x), y(point.y) + 4, point.place, { "text-anchor": "middle", "font-weight": 600, fill: point.hollow ? "var(--ink)" : "var(--panel)" }) : null), point.text)));
+  let legend;
+  if (numbered) legend = [...points].sort((a, b) => a.place - b.place).map((point) => [point.colour, `${point.place} ${point.name}`]);
+  else if (named) legend = unique(DATA.figures.filter((row) => arithmeticOf(row) === kind).map((row) => rungOf(row)?.family).filter(Boolean)).map((family) => [FAMILIES[family][1], FAMILIES[family][0]]);
+  else legend = unique(points.map((point) => `${point.colour}|${point.name}`)).map((pair) => pair.split("|"));
   return { svg: root, legend, columns: ["point", "FLOP a byte", "TFLOPS", "of the roof"],
     rows: points.map((point) => [point.text.split("\n")[0], number(point.x), point.hollow ? "" : number(point.y), point.hollow ? "" : percent(point.y / Math.min(peak, point.x * slope))]) };
 }

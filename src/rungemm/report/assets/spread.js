@@ -1,13 +1,14 @@
 // Every sample of a measurement: what the medians and intervals are made of.
 function spreadFigure() {
-  const measured = [...by(DATA.records, (record) => record.samples)].map(([key, items]) => [key, items[0]]);
+  const measured = [...by(DATA.records, (record) => record.samples)].map(([key, items]) => ({ ...items[0], key }));
   if (!measured.length) return null;
-  const options = measured.map(([key, record]) => [key, `${record.suite}: ${shapeOf(record)} ${kindOf(record)}${record.cold_l2 ? "" : " warm"}`]);
-  options.sort((a, b) => Number(b[1].startsWith("ladder")) - Number(a[1].startsWith("ladder")));
+  const groupOf = (record) => `${record.suite}, ${kindOf(record)}${record.cold_l2 ? "" : ", warm"}`;
+  const groups = unique(measured.sort(bySuite).map(groupOf));
   return figure({
     id: "spread", title: "Timing spread",
     note: "Every round's time a product, over the contender's own median, and the state of the card. Within a round all contenders ran once, in random order.",
-    controls: [{ key: "of", label: "measurement", options }],
+    controls: [{ key: "suite", label: "suite", options: groups.map((group) => [group, group]) },
+      { key: "of", label: "product", options: (state) => measured.filter((record) => groupOf(record) === state.suite).map((record) => [record.key, shapeOf(record)]) }],
     draw: (state, width) => drawSpread(DATA.samples[state.of], width),
   });
 }

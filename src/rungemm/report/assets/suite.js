@@ -1,6 +1,6 @@
 // A suite as dots: the ratio of each shape with its interval, and the geometric mean.
 function suiteFigure() {
-  const records = DATA.records.filter((record) => record.ratio !== null && record.kernel !== record.contender && record.cold_l2 && record.suite !== "ladder");
+  const records = DATA.records.filter((record) => record.ratio !== null && record.kernel !== record.contender && record.cold_l2 && !["ladder", "claims"].includes(record.suite)).sort(bySuite);
   if (!records.length) return null;
   const keys = unique(records.map((record) => `${record.suite}, ${kindOf(record)}`));
   return figure({
