@@ -14,6 +14,7 @@ from rungemm.dtypes import BF16, FP16, FP32, INT8
 from rungemm.hardware import DEFAULT_GPU
 from rungemm.kernels.epilogue import activate
 from rungemm.kernels.hopper.champion import ChampionHopper, HopperConfig
+from rungemm.kernels.plan import Launch, LaunchPlan, Pointer
 from rungemm.problem import ACTIVATIONS, Epilogue, Matrix, Problem
 from rungemm.sim import run, simulate
 
@@ -59,6 +60,15 @@ def test_activations_of_what_is_no_number_and_of_the_largest(name):
     assert y[6] == 0
     # As torch has them: minus infinity times 0.
     assert y[2] == 0 if name == "relu" else np.isnan(y[2])
+
+
+@pytest.mark.parametrize(("name", "ffmas"), [("relu", 0), ("silu", 0), ("gelu_tanh", 1), ("gelu", 9)])
+def test_the_simulator_counts_an_activations_multiply_adds_as_the_compiler_makes_them(name, ffmas, rng):
+    arguments = (("x", Pointer("A", FP32)), ("y", Pointer("D", FP32)))
+    plan = LaunchPlan(name, (Launch(activate_kernel, (3, 1, 1), arguments, (("NAME", name),), 4),))
+    assert compile_plan(plan, 90)[0].sass.get("FFMA", 0) == ffmas  # every thread passes each once, with one element
+    operands = {"A": rng.standard_normal(384).astype(np.float32), "D": np.full(384, np.nan, np.float32)}
+    assert simulate(plan, operands).counters["fmas"] == 384 * ffmas
 
 
 SMALL = HopperConfig(tile_m=64, tile_n=64, tile_k=64, num_warps=4, stages=2, buffers=1)
