@@ -4,6 +4,7 @@ whether it is laid out anew first. Plain host code."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ...compat import gl
@@ -84,8 +85,10 @@ def vector_of(matrix: Matrix, near: int) -> int:
     return vector
 
 
+@lru_cache(maxsize=256)
 def way_of(role: str, matrix: Matrix, k_axis: int, realign: bool) -> Way:
     """The way of operand ``role``; with ``realign``, by a copy where 16 bytes at a time do not go."""
+    # Asked for every setting of a problem, so remembered.
     near = near_axis(matrix, k_axis)
     way = Way(role, matrix, None, near, vector_of(matrix, near))
     if way.wide or not realign:
