@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import UserError
 from ..hardware import Gpu
 from ..problem import Problem
 from .checking import Checked, check_outputs
@@ -162,7 +163,8 @@ def measure(
                 calls = [contender.bind(problem, operands) for operands in mine]
                 estimates[contender.name] = _estimate(calls, clock)
             except Exception as error:  # any failure of a contender is its own result, not the end of the others'
-                lanes[contender.name].failure = f"{type(error).__name__}: {error}".splitlines()[0]
+                named = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+                lanes[contender.name].failure = (named.splitlines() or [type(error).__name__])[0]
                 continue
             finally:
                 lanes[contender.name].record = contender.record()
