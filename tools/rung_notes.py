@@ -57,7 +57,10 @@ def notes_of(name: str) -> Notes:
             if section not in ("costs", "measured", "slower"):
                 raise ValueError(f"{path}: the heading {section!r} must be costs, measured or slower")
         elif section:
-            setattr(notes, section, (getattr(notes, section) + "\n" + line).strip("\n"))
+            # Blank lines between paragraphs stay, those around a section go.
+            setattr(notes, section, (getattr(notes, section) + "\n" + line).lstrip("\n"))
+    for section in ("costs", "measured", "slower"):
+        setattr(notes, section, getattr(notes, section).rstrip("\n"))
     return notes
 
 
