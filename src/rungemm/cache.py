@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 __all__ = ["DiskStore", "Entry", "cache_root"]
 
 FORMAT = 1
@@ -164,6 +162,9 @@ class DiskStore:
         if not self.usable:
             yield
             return
+        # Only here: it hooks itself into every audited event of Python, which slows the simulator.
+        import filelock
+
         held = filelock.FileLock(str(self.path / f"{key[:2]}.lock"), timeout=LOCK_TIMEOUT_S, mode=0o600)
         try:
             held.acquire()

@@ -6,6 +6,7 @@ Importing this module gives :class:`.tile.Tile` its operators.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -69,10 +70,16 @@ def as_array(value: Any, element: ElementType) -> Any:
             return element.numpy.type(value)
         return numeric.cast(np.asarray(value, dtype=value.type_.numpy), element.numpy)
     if element.kind == INT:
-        info = np.iinfo(element.numpy)
-        if not info.min <= value <= info.max:
+        low, high = _range(element)
+        if not low <= value <= high:
             raise fault_at("type-error", f"the constant {value} does not fit {element}")
     return np.asarray(value).astype(element.numpy)
+
+
+@lru_cache(maxsize=64)
+def _range(element: ElementType) -> tuple[int, int]:
+    info = np.iinfo(element.numpy)
+    return int(info.min), int(info.max)
 
 
 def _operands(name: str, a: Any, b: Any) -> tuple[Any, Any, ElementType, Any, tuple[int, ...]]:
@@ -90,8 +97,19 @@ def _is_operand(value: Any) -> bool:
     return isinstance(value, (Tile, int, float))
 
 
+def _scaling(tile: Any, number: Any) -> Any:
+    """What tells one product of an integer tile and an integer from another; ``None`` for other products."""
+    if type(tile) is Tile and tile.element.kind == INT and isinstance(number, int):
+        return (type(number), int(number), getattr(number, "divisor", 0), MACHINE.observer is None)
+    return None
+
+
 def _arithmetic(name: str, function: Any, rule: Rule | None) -> None:
     def compute(a: Any, b: Any) -> Tile:
+        key = _scaling(a, b) if name == "mul" else None
+        found = a.remembered(key) if key is not None else None
+        if found is not None:
+            return found
         x, y, element, layout, shape = _operands(name, a, b)
         if element in FP8:
             raise fault_at("type-error", f"fp8 has no arithmetic of its own: cast to float16 or float32 before {name}")
@@ -112,7 +130,7 @@ def _arithmetic(name: str, function: Any, rule: Rule | None) -> None:
         tile = Tile(result, element, layout, known)
         if name == "mul" and element.kind == FLOAT:
             tile.factors = (x, y)
-        return tile
+        return tile if key is None else a.remember(key, tile)
 
     def forward(self: Tile, other: Any) -> Any:
         return compute(self, other) if _is_operand(other) else NotImplemented

@@ -39,6 +39,9 @@ _BITS = {
 RECENT = 8
 """Address patterns kept for each place and alignment; older ones are analysed again if they come back."""
 
+QUICK, SMALL = 128, 4096
+"""Address patterns known by the identity of their arrays, and the elements of the largest array kept for that."""
+
 MANY_WINDOWS = 20000
 """Distinct runs of shared loads held before their counts are added up, which bounds memory."""
 
@@ -56,6 +59,7 @@ class Counters:
         self.conflicts: dict[SiteKey, Conflict] = {}
         self._lines: dict[SiteKey, Counts] = {}
         self._known: dict[Any, Operation] = {}
+        self._quick: dict[Any, tuple[Operation, Any]] = {}
         self._patterns: dict[Any, list[tuple[Any, Any, Any, Operation]]] = {}
         self._windows: dict[tuple[Operation, ...], int] = {}
         self._partitions: dict[str, Stretch] = {}
@@ -171,7 +175,27 @@ class Counters:
         self._by_pattern(event).runs += 1
 
     def _by_pattern(self, event: Event) -> Operation:
-        """Analyse a global access once for each distinct relative pattern and alignment to a sector (or line)."""
+        """Analyse a global access once for each distinct relative pattern and alignment to a sector (or line).
+
+        The same pattern array again is known at once; the same pattern in another array, by comparing.
+        """
+        if event.pattern is None or event.pattern.size > SMALL:
+            return self._by_addresses(event)
+        held = (event.pattern, event.site, event.layout, event.alignment, event.mask, event.mask_alignment)
+        key = (
+            event.kind, event.origin % (LINE if event.kind == "async_copy" else SECTOR), event.num_warps,
+            event.element_bytes, event.shared.key if event.shared is not None else None, *map(id, held),
+        )  # fmt: skip
+        known = self._quick.get(key)
+        if known is not None:
+            return known[0]
+        operation = self._by_addresses(event)
+        if len(self._quick) >= QUICK:
+            self._quick.clear()
+        self._quick[key] = (operation, held)
+        return operation
+
+    def _by_addresses(self, event: Event) -> Operation:
         assert event.global_bytes is not None
         addresses = event.global_bytes()
         origin = int(addresses.flat[0])
@@ -190,6 +214,7 @@ class Counters:
         operation = Operation(event.site.key, global_cost(event))
         if len(recent) >= RECENT:
             self._add(recent.pop(0)[3])
+            self._quick.clear()  # it may lead there
         recent.append((by_identity, relative, None if event.mask is None else event.mask.copy(), operation))
         return operation
 

@@ -101,7 +101,7 @@ class SharedRegion:
     key: int
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Event:
     """One operation of one partition of one program on a whole tile.
 
@@ -122,6 +122,8 @@ class Event:
         role: the operand or workspace that the addresses belong to ("A", ..., or a run's argument name).
         mask: bool array of ``shape`` (``None``: all true).
         alignment: what the compiler can prove of the addresses (pointer tiles only).
+        pattern, origin: of global accesses: ``global_bytes`` is ``origin + element_bytes * pattern``. An array that
+            is never changed, often the same object in every turn of a loop; ``None`` where there is no such array.
         mask_alignment: the same of the mask (its constancy bounds the vector width), ``None`` without a mask.
         key: hashable; two events with equal site, num_warps and key (not ``None``) cost the same in shared memory or
             arithmetic, so that an observer can compute once. ``None`` for global accesses.
@@ -143,6 +145,8 @@ class Event:
     shared: SharedRegion | None = None
     global_bytes: Callable[[], np.ndarray] | None = None
     shared_bytes: Callable[[], np.ndarray] | None = None
+    pattern: np.ndarray | None = None
+    origin: int = 0
     key: Any = None
     bytes: int = 0
     count: int = 0

@@ -6,10 +6,10 @@ raised at the operation that shows the mistake, whichever schedule revealed it.
 
 from __future__ import annotations
 
+import os.path
 import sys
-from pathlib import Path
 from types import CodeType, FrameType
-from typing import Literal
+from typing import Any, Literal
 
 from .events import Site
 
@@ -103,21 +103,39 @@ def _rebuild(kind, message, site, program, partition, schedule):  # type: ignore
 
 def short(site: Site) -> str:
     """``file.py:12``, without the directories."""
-    return f"{Path(site.file).name}:{site.line}"
+    return f"{os.path.basename(site.file)}:{site.line}"
 
 
 class SourceMap:
-    """Turns the Python frames of running kernel code into :class:`Site` objects, one a place."""
+    """Turns the Python frames of running kernel code into :class:`Site` objects, one a place.
+
+    Every operation asks where it is, so this must be quick, and reading ``frame.f_code`` is not: it raises an audit
+    event, for which anybody may have installed a hook (filelock has). Kernel code is known by its builtins instead,
+    which are the simulator's own, and a function by its globals, of which each has its own.
+    """
 
     def __init__(self) -> None:
-        self.codes: set[CodeType] = set()
-        self._sites: dict[tuple[CodeType, int, CodeType, int], Site] = {}
+        self.builtins: dict[str, Any] = {}
+        self._codes: dict[int, CodeType] = {}
+        self._nested: dict[int, bool] = {}
+        self._kept: list[dict[str, Any]] = []
+        self._sites: dict[tuple[int, int, int, int], Site] = {}
+
+    def add(self, code: CodeType, names: dict[str, Any]) -> None:
+        """This code object is kernel code; ``names`` are its function's globals. Both are kept: identities last."""
+        self._codes[id(code)] = code
+        # Functions inside a function share its globals: there, a place needs the code object after all.
+        self._nested[id(names)] = id(names) in self._nested
+        self._kept.append(names)
+
+    def __contains__(self, code: CodeType) -> bool:
+        return id(code) in self._codes
 
     def here(self) -> Site | None:
         """The site of the kernel code that called us; ``None`` when no kernel code is on the stack."""
-        codes = self.codes
+        ours = self.builtins
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code not in codes:
+        while frame is not None and frame.f_builtins is not ours:
             frame = frame.f_back
         if frame is None:
             return None
@@ -125,16 +143,21 @@ class SourceMap:
         up = frame.f_back
         # Kernel code calls kernel code directly (Python's frames in between, if any, are ours and short).
         while up is not None:
-            if up.f_code in codes:
+            if up.f_builtins is ours:
                 outer = up
             up = up.f_back
-        key = (frame.f_code, frame.f_lasti, outer.f_code, outer.f_lasti)
+        key = (self._function(frame), frame.f_lasti, self._function(outer), outer.f_lasti)
         site = self._sites.get(key)
         if site is None:
             code, top = frame.f_code, outer.f_code
             site = Site(code.co_filename, frame.f_lineno, code.co_name, top.co_filename, outer.f_lineno)
             self._sites[key] = site
         return site
+
+    def _function(self, frame: FrameType) -> int:
+        """A number for the code that a frame runs."""
+        names = id(frame.f_globals)
+        return id(frame.f_code) if self._nested.get(names, True) else names
 
 
 SOURCES = SourceMap()

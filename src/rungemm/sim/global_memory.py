@@ -57,9 +57,11 @@ def emit_global(
         mask_known = mask.alignment
         if mask.shape != offset.shape:
             mask_known = align.broadcast(mask_known, mask.shape, offset.shape)
+    pattern = pointer.pattern if pointer.shape == offset.shape else None
     emit(
         kind, layout=layout, shape=offset.shape, element_bytes=buffer.element.bytes, role=buffer.name, mask=data,
-        alignment=known, mask_alignment=mask_known, global_bytes=lambda: buffer.address_of(offset), **more,
+        alignment=known, mask_alignment=mask_known, global_bytes=lambda: buffer.address_of(offset),
+        pattern=pattern, origin=buffer.byte_of(pointer.shift), **more,
     )  # fmt: skip
 
 

@@ -317,7 +317,7 @@ def _kernel_error(error: Exception, place: tuple[int, int, int], schedule: str) 
     outer = None
     while frame is not None:
         code = frame.tb_frame.f_code
-        if code in SOURCES.codes:
+        if code in SOURCES:
             outer = outer or (code.co_filename, frame.tb_lineno)
             site = Site(code.co_filename, frame.tb_lineno, code.co_name, *outer)
         frame = frame.tb_next

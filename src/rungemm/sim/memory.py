@@ -116,6 +116,10 @@ class Buffer:
         """Simulated byte addresses of elements (offsets count from the array's first element)."""
         return (np.asarray(offset, np.int64) + self.first) * self.element.bytes + self.address
 
+    def byte_of(self, offset: int) -> int:
+        """Simulated byte address of one element."""
+        return (int(offset) + self.first) * self.element.bytes + self.address
+
     def locate(self, index: int) -> str:
         """The element of the array at an offset, or how far outside it lies, for messages."""
         if self.flat.size == 0:
@@ -151,7 +155,8 @@ class Buffer:
             if not mask.any():
                 return np.zeros_like(place)
             place = np.where(mask, place, self.first)
-        if place.size and int(np.max(place.view(np.uint64))) < self.flat.size:
+        # Unsigned, so that what is negative is large.
+        if place.size and place.view(np.uint64).max() < self.flat.size:
             if self.owned is None or self.owned[place].all():
                 return place
             wrong = ~self.owned[place]

@@ -19,7 +19,7 @@ import numpy as np
 from .events import Site
 from .faults import SimulationFault, short
 
-__all__ = ["Access", "Clock", "Footprint", "History"]
+__all__ = ["Access", "Clock", "Footprint", "History", "Touched"]
 
 Clock = dict[int, int]
 
@@ -49,22 +49,49 @@ class Access:
         return f"the {self.what}{who}{where}"
 
 
+class Touched:
+    """A set of elements of an allocation: flat indices, sorted, each once. Of no program: views of all share it.
+
+    Attributes:
+        key: equal sets have equal keys.
+        low, high: the first and the last element.
+    """
+
+    __slots__ = ("elements", "high", "key", "low")
+
+    def __init__(self, index: np.ndarray) -> None:
+        self.elements = np.unique(index)
+        self.low, self.high = int(self.elements[0]), int(self.elements[-1])
+        self.key = (self.low, self.high, self.elements.size, hash(self.elements.tobytes()))
+
+    def common(self, other: Touched) -> int:
+        """Elements in both."""
+        if other.high < self.low or self.high < other.low:
+            return 0
+        pair = (self.key, other.key)
+        known = _common.get(pair)
+        if known is None:
+            if len(_common) > MANY_PAIRS:
+                _common.clear()
+            known = np.intersect1d(other.elements, self.elements, assume_unique=True).size
+            _common[pair] = _common[other.key, self.key] = known
+        return known
+
+
+MANY_PAIRS = 1 << 16
+_common: dict[Any, int] = {}
+"""Elements in common, by the keys of two sets: every program of a launch asks the same again."""
+
+
 @dataclass(eq=False)
 class Footprint:
     """A set of elements of one allocation that some access touched, and the last accesses that touched just it."""
 
-    elements: np.ndarray  # flat indices into the allocation
-    low: int
-    high: int
+    touched: Touched
     writes: dict[int, Access] = field(default_factory=dict)
     reads: dict[int, Access] = field(default_factory=dict)
     overlapping: list[Footprint] = field(default_factory=list)
     inside: list[Footprint] = field(default_factory=list)
-
-
-def key_of(elements: np.ndarray) -> Any:
-    """A key for a set of elements (sorted, unique)."""
-    return (int(elements[0]), int(elements[-1]), elements.size, hash(elements.tobytes()))
 
 
 class History:
@@ -78,32 +105,27 @@ class History:
         old = list(self.footprints.values())
         self.footprints = {}
         for footprint in old:
-            begins = offsets[footprint.elements].reshape(-1, 1)
-            footprint.elements = np.unique((begins + np.arange(size)).ravel())
-            footprint.low, footprint.high = int(footprint.elements[0]), int(footprint.elements[-1])
-            self.footprints[key_of(footprint.elements)] = footprint
+            begins = offsets[footprint.touched.elements].reshape(-1, 1)
+            footprint.touched = Touched((begins + np.arange(size)).ravel())
+            self.footprints[footprint.touched.key] = footprint
 
-    def footprint(self, elements: np.ndarray) -> Footprint:
+    def footprint(self, touched: Touched) -> Footprint:
         """The footprint of these elements; new ones learn whom they overlap."""
-        flat = np.unique(elements)
-        key = key_of(flat)
-        found = self.footprints.get(key)
+        found = self.footprints.get(touched.key)
         if found is not None:
             return found
-        new = Footprint(flat, int(flat[0]), int(flat[-1]))
+        new = Footprint(touched)
         new.overlapping.append(new)
         for other in self.footprints.values():
-            if other.high < new.low or new.high < other.low:
-                continue
-            common = np.intersect1d(other.elements, new.elements, assume_unique=True).size
+            common = touched.common(other.touched)
             if common:
                 other.overlapping.append(new)
                 new.overlapping.append(other)
-                if common == other.elements.size:
+                if common == other.touched.elements.size:
                     new.inside.append(other)
-                if common == new.elements.size:
+                if common == touched.elements.size:
                     other.inside.append(new)
-        self.footprints[key] = new
+        self.footprints[touched.key] = new
         return new
 
     def record(self, where: Footprint, access: Access, clock: Clock, fenced: Clock, buffer: Callable[[], str]) -> None:

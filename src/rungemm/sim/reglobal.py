@@ -88,6 +88,8 @@ def _print(*_: Any, **__: Any) -> None:
 _BUILTINS: dict[str, Any] = {**vars(builtins), "min": builtin_min, "max": builtin_max, "range": runtime_range,
                              "print": _print, "int": _int}  # fmt: skip
 
+SOURCES.builtins = _BUILTINS
+
 _SPECIAL: dict[str, Any] = {"static_range": static_range, "range": runtime_range}
 
 
@@ -173,7 +175,7 @@ class Translation:
         closure = None
         if function.__closure__ is not None:
             closure = tuple(types.CellType() for _ in function.__closure__)
-        code = soften(function.__code__)
+        code = soften(function.__code__, names)
         twin = types.FunctionType(code, names, function.__name__, None, closure)
         # Registered before its names are translated: functions may call themselves or each other.
         self._done[key] = twin
@@ -232,18 +234,18 @@ class Translation:
         return type(source.__name__, (), members)
 
 
-def soften(code: types.CodeType) -> types.CodeType:
+def soften(code: types.CodeType, names: dict[str, Any]) -> types.CodeType:
     """The same code, its integer literals as :class:`Constant`: ``slot = 0`` may start a loop's runtime variable."""
     constants: list[Any] = []
     for constant in code.co_consts:
         if type(constant) is int:
             constants.append(Constant(constant))
         elif isinstance(constant, types.CodeType):
-            constants.append(soften(constant))
+            constants.append(soften(constant, names))
         else:
             constants.append(constant)
     softened = _without_small_ints(code, constants).replace(co_consts=tuple(constants))
-    SOURCES.codes.add(softened)
+    SOURCES.add(softened, names)
     return softened
 
 

@@ -56,7 +56,7 @@ def expand_dims(tile: Any, axis: int) -> Any:
         raise fault_at("layout-mismatch", f"a dimension is added to a tile in {layout}: it must be a SliceLayout")
     if isinstance(tile, Pointer):
         known = align.expanded(tile.alignment, axis, 1) if MACHINE.observer is not None else None
-        return Pointer(tile.buffer, np.expand_dims(tile.offset, axis), parent, known)
+        return Pointer(tile.buffer, tile.shift, parent, known, np.expand_dims(tile.pattern, axis))
     known = None
     if MACHINE.observer is not None and tile._align is not None:
         known = align.expanded(tile._align, axis, align.common_divisor(tile._align))
@@ -71,7 +71,7 @@ def broadcast_to(tile: Any, shape: tuple[int, ...]) -> Any:
         raise fault_at("type-error", f"shape {list(tile.shape)} does not broadcast to {list(shape)}")
     known = align.broadcast(tile.alignment, tile.shape, shape) if MACHINE.observer is not None else None
     if isinstance(tile, Pointer):
-        return Pointer(tile.buffer, np.broadcast_to(tile.offset, shape), tile.layout, known)
+        return Pointer(tile.buffer, tile.shift, tile.layout, known, np.broadcast_to(tile.pattern, shape))
     return Tile(np.broadcast_to(tile.data, shape), tile.element, tile.layout, known)
 
 

@@ -6,7 +6,8 @@ counters, and to views that reinterpret the bytes. A view is a NumPy view, so sl
 
 from __future__ import annotations
 
-from pathlib import Path
+import os.path
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..compat import gl
 from .context import MACHINE, emit
 from .events import SharedRegion, Site
 from .faults import SOURCES, fault_at
-from .order import Access, Footprint, History
+from .order import Access, Footprint, History, Touched
 from .scalars import is_scalar
 from .tile import Tile, canonical
 from .types import FLOAT, ElementType, Shape
@@ -41,19 +42,22 @@ class Allocation:
         self.shape = shape
         self.layout = canonical(layout)
         self.site = site
-        self.data = np.full(shape, np.nan if element.kind == FLOAT else 0x5A).astype(element.numpy)
+        self.data = np.full(shape, _poison(element), element.numpy)
         self.fenced: np.ndarray | None = None  # what the asynchronous proxy sees, in a physical run
         self.written = np.zeros(shape, bool)
         self.complete = False
         self.history = History()
         self.alias: AliasGroup | None = None
         self._offsets: np.ndarray | None = None
+        self._name: str | None = None
 
     @property
     def name(self) -> str:
         """How messages call it."""
-        where = f" allocated at {Path(self.site.file).name}:{self.site.line}" if self.site else ""
-        return f"the shared {self.element}{list(self.shape)}{where}"
+        if self._name is None:
+            where = f" allocated at {os.path.basename(self.site.file)}:{self.site.line}" if self.site else ""
+            self._name = f"the shared {self.element}{list(self.shape)}{where}"
+        return self._name
 
     def byte_offsets(self) -> np.ndarray:
         """Byte offset of every element in the allocation: int64[shape]."""
@@ -65,14 +69,32 @@ class Allocation:
 
     def flat_index(self, view: np.ndarray) -> np.ndarray:
         """Flat (row-major) element indices of a NumPy view of ``data``, in the view's shape."""
-        size = self.element.bytes
-        start = (view.__array_interface__["data"][0] - self.data.__array_interface__["data"][0]) // size
-        index = np.full(view.shape, start, np.int64)
-        for axis, (n, s) in enumerate(zip(view.shape, view.strides, strict=True)):
-            shape = [1] * view.ndim
-            shape[axis] = n
-            index += (np.arange(n, dtype=np.int64) * (s // size)).reshape(shape)
-        return index
+        return _flat_index(*self.place(view))
+
+    def place(self, view: np.ndarray) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
+        """Where a NumPy view of ``data`` lies in it: the first byte, extents, strides in bytes; and an element's."""
+        start = view.__array_interface__["data"][0] - self.data.__array_interface__["data"][0]
+        return start, view.shape, view.strides, self.element.bytes
+
+
+@lru_cache(maxsize=64)
+def _poison(element: ElementType) -> Any:
+    return np.asarray(np.nan if element.kind == FLOAT else 0x5A).astype(element.numpy)[()]
+
+
+def _flat_index(start: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> np.ndarray:
+    index = np.full(shape, start // size, np.int64)
+    for axis, (n, s) in enumerate(zip(shape, strides, strict=True)):
+        along = [1] * len(shape)
+        along[axis] = n
+        index += (np.arange(n, dtype=np.int64) * (s // size)).reshape(along)
+    return index
+
+
+@lru_cache(maxsize=256)
+def _touched(start: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Touched:
+    """The elements of a view: every program of a launch makes the same views of its allocations."""
+    return Touched(_flat_index(start, shape, strides, size))
 
 
 class AliasGroup:
@@ -268,10 +290,12 @@ class View:
         """The footprint of this view in its allocation's history."""
         if self.footprint is None:
             whole = self.allocation
-            index = whole.flat_index(self.data)
-            if whole.alias is not None:
-                index = (whole.byte_offsets().ravel()[index].reshape(-1, 1) + np.arange(whole.element.bytes)).ravel()
-            self.footprint = whole.history.footprint(index)
+            if whole.alias is None:
+                touched = _touched(*whole.place(self.data))
+            else:
+                begins = whole.byte_offsets().ravel()[whole.flat_index(self.data)]
+                touched = Touched((begins.reshape(-1, 1) + np.arange(whole.element.bytes)).ravel())
+            self.footprint = whole.history.footprint(touched)
         return self.footprint
 
     def note(self, write: bool, what: str, asynchronous: bool = False, component: int = -1, time: int = 0) -> None:

@@ -44,7 +44,11 @@ def canonical(layout: Any) -> Any:
     known = _seen.get(id(layout))
     if known is not None:
         return known[1]
-    found = _layouts.setdefault(_layout_key(layout), layout)
+    if type(layout) is gl.SliceLayout:  # made anew in every loop; canonical parents live for ever
+        key: Any = (layout.dim, id(canonical(layout.parent)))
+    else:
+        key = _layout_key(layout)
+    found = _layouts.setdefault(key, layout)
     if len(_seen) > 4096:  # kernels make new layout objects in every program
         _seen.clear()
     _seen[id(layout)] = (layout, found)
@@ -71,7 +75,7 @@ def same_layout(a: Any, b: Any, what: str) -> Any:
 class Tile:
     """A tile of numbers in registers. ``data`` is never changed once made."""
 
-    __slots__ = ("_align", "data", "element", "factors", "layout", "shape")
+    __slots__ = ("_align", "_memo", "data", "element", "factors", "layout", "shape")
 
     def __init__(self, data: np.ndarray, element: ElementType, layout: Any, alignment: Alignment | None = None) -> None:
         self.data = data
@@ -80,6 +84,23 @@ class Tile:
         self.shape = Shape(data.shape)
         self._align = alignment
         self.factors: tuple[np.ndarray, np.ndarray] | None = None
+        self._memo: dict[Any, Tile] | None = None
+
+    def remembered(self, key: Any) -> Tile | None:
+        """What :meth:`remember` was given with this key, if it is still there."""
+        return None if self._memo is None else self._memo.get(key)
+
+    def remember(self, key: Any, result: Tile) -> Tile:
+        """Keep what an operation on this tile gave: ``rows * stride`` comes back in every turn of a loop. A few only.
+
+        Not for operations that loops chain (``x = x + step``): then every link would keep the next alive.
+        """
+        if self._memo is None:
+            self._memo = {}
+        elif len(self._memo) >= 4:
+            self._memo.clear()
+        self._memo[key] = result
+        return result
 
     # What kernels read of a tensor.
     @property
@@ -139,16 +160,36 @@ class Tile:
 
 
 class Pointer:
-    """A pointer, or a tile of pointers, into one buffer. ``offset`` counts elements from the buffer's first."""
+    """A pointer, or a tile of pointers, into one buffer.
 
-    __slots__ = ("_align", "buffer", "layout", "offset", "shape")
+    A tile of pointers is a ``pattern`` (never changed once made) and a ``shift`` of all of it: a loop that moves
+    pointers on by a scalar, or adds one tile to different pointers, keeps the pattern, by which an observer knows it.
+    """
 
-    def __init__(self, buffer: Buffer, offset: Any, layout: Any = None, alignment: Alignment | None = None) -> None:
+    __slots__ = ("_align", "_offset", "buffer", "layout", "pattern", "shape", "shift")
+
+    def __init__(
+        self, buffer: Buffer, offset: Any, layout: Any = None, alignment: Alignment | None = None,
+        pattern: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
         self.buffer = buffer
-        self.offset = offset
         self.layout = layout
-        self.shape = Shape(offset.shape) if isinstance(offset, np.ndarray) else Shape()
         self._align = alignment
+        if pattern is None and isinstance(offset, np.ndarray):
+            pattern, offset = offset, 0
+        self.pattern = pattern
+        self.shift: int = offset
+        self.shape = Shape() if pattern is None else Shape(pattern.shape)
+        self._offset: np.ndarray | None = None
+
+    @property
+    def offset(self) -> Any:
+        """Elements from the buffer's first: a number, or int64 in the tile's shape."""
+        if self.pattern is None:
+            return self.shift
+        if self._offset is None:
+            self._offset = np.add(self.pattern, self.shift, dtype=np.int64)
+        return self._offset
 
     @property
     def element(self) -> ElementType:
@@ -189,7 +230,7 @@ class Pointer:
                 if not self.shape:
                     ours = self._align.divisibility[0] if self._align else size
                     known = Alignment((min(ours, d),), (1,), (1,))
-            return Pointer(self.buffer, self.offset + step, self.layout, known)
+            return Pointer(self.buffer, self.shift + step, self.layout, known, self.pattern)
         if not isinstance(other, Tile):
             return NotImplemented
         if other.element.kind != INT:
@@ -200,7 +241,7 @@ class Pointer:
             if watch:
                 ours = self._align.divisibility[0] if self._align else size
                 known = align.added(align.scalar(ours, other.shape), other.alignment, size)
-            return Pointer(self.buffer, np.add(offsets, self.offset, dtype=np.int64), other.layout, known)
+            return Pointer(self.buffer, self.shift, other.layout, known, offsets)
         layout = same_layout(self.layout, other.layout, "pointer arithmetic")
         a, b = self, other
         if a.shape != b.shape:
@@ -209,9 +250,10 @@ class Pointer:
             other_known = align.broadcast(b.alignment, b.shape, shape) if watch else None
         else:
             known, other_known = (a.alignment, b.alignment) if watch else (None, None)
-        moved = np.add(self.offset, offsets, dtype=np.int64)
+        assert self.pattern is not None
+        moved = np.add(self.pattern, offsets, dtype=np.int64)
         result = align.added(known, other_known, size) if known and other_known else None
-        return Pointer(self.buffer, moved, layout, result)
+        return Pointer(self.buffer, self.shift, layout, result, moved)
 
 
 @lru_cache(maxsize=4096)
