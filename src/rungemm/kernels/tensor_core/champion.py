@@ -73,7 +73,7 @@ SHAPES = (
 class ChampionMma(MmaRung):
     name = "champion_mma"
     idea = "every idea of the mma.sync ladder together, searched: any card from sm_80 on, any shape, stride, alignment"
-    expects = "one barrier a K step, no branch: copies and fragments lie between products; K in parts where tiles are few"
+    expects = "one barrier a K step, no branch: copies and fragments lie between products; K in parts for few tiles"
     below = "mma_warp_specialised"
     function = champion_mma_kernel
     dtypes = (*MmaRung.dtypes, FP32)
