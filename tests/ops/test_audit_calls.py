@@ -17,10 +17,11 @@ import rungemm  # noqa: E402
 from rungemm import Epilogue  # noqa: E402
 
 CALLS = 3
+QUESTIONS = 40
 
 
 def test_random_calls_in_every_state(rng, device) -> None:
-    storm(rng, device, 40)
+    storm(rng, device, QUESTIONS)
 
 
 def test_a_strided_bias(rng, device) -> None:
