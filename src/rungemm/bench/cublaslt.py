@@ -8,9 +8,11 @@ counts matrices by columns: a row-major product D = A @ B is asked for as D^T = 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..inputs import InputError
@@ -69,7 +71,7 @@ class CublasLt:
 
     def __init__(self, names: Sequence[str] = LIBRARIES) -> None:
         loaded, why = None, ""
-        for name in names:
+        for name in [*names, *(_in_packages() if names is LIBRARIES else ())]:
             try:
                 loaded = ctypes.CDLL(name)
                 break
@@ -95,6 +97,13 @@ class CublasLt:
     def set(self, name: str, made: ctypes.c_void_p, attribute: int, value: Any) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
         self.call(f"cublasLt{name}SetAttribute", made, attribute, ctypes.byref(value), size)
+
+
+def _in_packages() -> list[str]:
+    """The library's files in NVIDIA's own Python packages, for a loader that does not know it by name."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = (spec.submodule_search_locations if spec is not None else None) or ()
+    return [str(path) for root in roots for path in sorted(Path(root).glob("*/lib/libcublasLt.so.*"), reverse=True)]
 
 
 class Multiply:
