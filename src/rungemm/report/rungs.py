@@ -50,6 +50,25 @@ def posed_rungs(card: Gpu) -> list[Posed]:
     return found
 
 
+def stands_for_all(item: Posed, card: Gpu) -> bool:
+    """Whether one tile asks for what every other one does: not where several programs of one launch share a tile.
+
+    Stream K gives every program an equal share of all steps along K. Of a single tile each gets a sliver, and the sums
+    outweigh the operands; of a full grid a program shares no more than its first and its last tile.
+    """
+    tile = item.config.to_dict()
+    problem = item.problem
+    small = Problem.dense(
+        tile.get("tile_m", 128), tile.get("tile_n", 128), problem.k, dtype=problem.a.dtype, layout=problem.layout,
+        precision=problem.precision,
+    )  # fmt: skip
+    try:
+        plan = item.kernel.plan(small, item.config, card)
+    except Unsupported:
+        return True
+    return len(plan.launches) > 1 or plan.launches[0].programs == 1
+
+
 def count_rungs(
     card: Gpu, *, say: Callable[[str], None] | None = None
 ) -> tuple[list[dict[str, Any]], list[CompileError]]:
@@ -68,7 +87,7 @@ def count_rungs(
             continue
         problem = item.problem
         tell(f"{number} of {len(posed)}: counting {item.kernel.name} on a tile of {problem}")
-        counts = count_tile(item, card)
+        counts = count_tile(item, card) if stands_for_all(item, card) else None
         resources = resources_of(item.plan, result, card)
         bounds = bounds_of(problem, counts, card)
         rows.append(

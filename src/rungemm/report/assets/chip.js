@@ -14,7 +14,9 @@ const CHIP = {
 function chipFigure() {
   if (!DATA.figures.length) return null;
   const old = unique(DATA.figures.filter((row) => !row.current).map((row) => nameOf(row.kernel)));
-  const warning = old.length ? ` Changed since they were counted (rungemm report --count): ${old.join(", ")}.` : "";
+  const shared = unique(DATA.figures.filter((row) => !row.counts).map((row) => nameOf(row.kernel)));
+  const warning = (shared.length ? ` Traffic is not counted for ${shared.join(", ")}: one tile says nothing of a grid whose programs share tiles.` : "") +
+    (old.length ? ` Changed since they were counted (rungemm report --count): ${old.join(", ")}.` : "");
   const kinds = unique(DATA.figures.map((row) => arithmeticOf(row)));
   return figure({
     id: "chip", title: "Occupancy and traffic",
