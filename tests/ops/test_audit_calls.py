@@ -260,6 +260,18 @@ def test_vmap_of_any_shapes(shapes, rng, device) -> None:
         assert_close(got, torch.vmap(torch.matmul, in_dims=at)(a.double(), b.double()), 5)
 
 
+def test_the_default_precision_is_torchs_and_explained() -> None:
+    try:
+        for word, kind in (("high", "tf32"), ("highest", "ieee")):
+            torch.set_float32_matmul_precision(word)
+            assert rungemm.explain_dispatch((64, 64, 64), gpu="h200").problem.precision == kind
+            assert rungemm.explain_dispatch((64, 64, 64), gpu="h200", dtype="bf16").problem.precision == "ieee"
+            said = rungemm.explain_dispatch((64, 64, 64), gpu="h200", precision="tf32x3")
+            assert said.problem.precision == "tf32x3"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def test_modes_do_not_leak_into_each_other(rng, device) -> None:
     w, x = normal(rng, 8, 16, device=device).requires_grad_(), normal(rng, 5, 16, device=device)
     for _ in range(CALLS):

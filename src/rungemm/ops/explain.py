@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ..dtypes import FP32, DType, dtype_named
@@ -18,7 +19,7 @@ def explain_dispatch(
     gpu: Gpu | str | None = None,
     dtype: DType | str = FP32,
     layout: str = "NN",
-    precision: Precision = "ieee",
+    precision: Precision | None = None,
     beta: float = 0.0,
     epilogue: Epilogue | None = None,
 ) -> Decision:
@@ -28,6 +29,8 @@ def explain_dispatch(
         problem: a :class:`~rungemm.problem.Problem`, or (M, N, K) or (batch, M, N, K) of dense operands, for which the
             other arguments say the rest.
         gpu: a card or its name; the card at hand, else an H200.
+        precision: of fp32; ``None`` is what a call without it would take: torch's setting, "ieee" where torch is not
+            loaded.
 
     Raises:
         ValueError: a shape, a name or a combination that is none; the message says what is.
@@ -41,9 +44,17 @@ def explain_dispatch(
         *batch, m, n, k = problem
         problem = Problem.dense(
             m, n, k, dtype=dtype_named(dtype), layout=layout, batch=batch[0] if batch else 1, beta=beta,
-            precision=precision, epilogue=epilogue,
+            precision=precision or _default_precision(dtype_named(dtype)), epilogue=epilogue,
         )  # fmt: skip
     return decide(problem, card, database=users_database())
+
+
+def _default_precision(dtype: DType) -> Precision:
+    if dtype is not FP32 or "torch" not in sys.modules:
+        return "ieee"
+    from .fallback import current_precision
+
+    return "tf32" if current_precision() == "tf32" else "ieee"
 
 
 def users_database() -> Any:
