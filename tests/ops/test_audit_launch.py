@@ -38,19 +38,31 @@ def way(request, monkeypatch, card) -> str:  # noqa: F811
     return request.param
 
 
-def test_every_fact_of_a_call_is_in_its_key(way, rng, device, monkeypatch) -> None:
+def base(dtype=torch.float32, shift=0, pitch=24) -> torch.Tensor:
+    flat = torch.zeros(16 * pitch + 16, dtype=dtype)
+    return torch.as_strided(flat, (16, 24), (pitch, 1), shift)
+
+
+def assert_each_is_decided_once(call, changes, monkeypatch) -> None:
     """Whatever is changed about a warm call, another launch is looked up; what is not changed, is not."""
     asked: list[object] = []
     real = launch.entry_for
     monkeypatch.setattr(execute, "entry_for", lambda *a: asked.append(1) or real(*a))
+    for number, change in enumerate(changes):
+        words = f"change {number} ({', '.join(change)})"
+        asked.clear()
+        call(**change)
+        assert asked, f"{words} took what was made for another call"
+        call(**change)
+        asked.clear()
+        call(**change)
+        assert not asked, f"{words} is looked up anew in every call"
+    assert len(front.fronts) + len(front.long_ways) >= len(changes)
 
-    def base(dtype=torch.float32, shift=0, pitch=24, device=device):
-        flat = torch.zeros(16 * pitch + 16, dtype=dtype, device=device)
-        return torch.as_strided(flat, (16, 24), (pitch, 1), shift)
 
-    def call(a=None, b=None, c=None, bias=None, out=None, **rest):
-        a, b = base()[:, :16] if a is None else a, base() if b is None else b
-        rungemm.gemm(a, b, c, bias=bias, out=out, **rest)
+def test_every_fact_of_a_gemm_is_in_its_key(monkeypatch) -> None:
+    def call(a=None, b=None, c=None, **rest):
+        rungemm.gemm(base()[:, :16] if a is None else a, base() if b is None else b, c, **rest)
 
     changes = [
         {}, {"a": base(shift=1)[:, :16]}, {"b": base(shift=2)}, {"a": base(pitch=25)[:, :16]}, {"b": base(pitch=32)},
@@ -61,16 +73,24 @@ def test_every_fact_of_a_call_is_in_its_key(way, rng, device, monkeypatch) -> No
         {"out_dtype": torch.float16}, {"out": base()}, {"out": base(shift=1)}, {"out": base(pitch=25)},
         {"out": base(torch.bfloat16)}, {"precision": "tf32"}, {"precision": "tf32x3"},
     ]  # fmt: skip
-    for number, change in enumerate(changes):
-        words = f"change {number} ({', '.join(change)})"
-        asked.clear()
-        call(**change)
-        assert asked, f"{words} took what was made for another call"
-        call(**change)
-        asked.clear()
-        call(**change)
-        assert not asked, f"{words} is looked up anew in every call"
-    assert len(front.fronts) + len(front.long_ways) >= len(changes) - 1  # alpha of 1 is alpha of 1.0
+    assert_each_is_decided_once(call, changes, monkeypatch)
+
+
+def test_every_fact_of_a_matmul_is_in_its_key(monkeypatch) -> None:
+    def call(a=None, b=None, **rest):
+        rungemm.matmul(base()[:, :16] if a is None else a, base() if b is None else b, **rest)
+
+    changes: list[dict[str, object]] = [
+        {"a": base(shift=1)[:, :16]}, {"a": base(shift=2)[:, :16]}, {"a": base(pitch=25)[:, :16]},
+        {"a": base()[:8, :16]}, {"a": base()[:, :16].contiguous().mT}, {"b": base()[:, :20]},
+        {"b": base(pitch=32)}, {"precision": "tf32"}, {"precision": "tf32x3"},
+        {"a": base(torch.bfloat16)[:, :16], "b": base(torch.bfloat16)},
+    ]  # fmt: skip
+    # Where a shift of A by one and of B by two would be one key if the bits were not kept apart.
+    changes += [{"b": base(shift=1)}, {"b": base(shift=2)}, {"a": base(shift=1)[:, :16], "b": base(shift=1)}]
+    changes += [{**change, "out": base(dtype, shift)} for dtype, shift in ((torch.float32, 0), (torch.float32, 1),
+                (torch.float16, 0)) for change in ({}, {"b": base(shift=1)})]  # fmt: skip
+    assert_each_is_decided_once(call, changes, monkeypatch)
 
 
 def test_scalars_beyond_fp32_are_infinite() -> None:
