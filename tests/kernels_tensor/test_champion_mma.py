@@ -14,6 +14,7 @@ from rungemm.hardware import find_gpu
 from rungemm.kernels import find_kernel
 from rungemm.kernels.tensor_core.champion import MmaChampionConfig
 from rungemm.kernels.tensor_core.ways import way_of
+from rungemm.ops.dispatch import decide
 from rungemm.problem import LAYOUTS, Epilogue, Matrix, Problem
 from rungemm.sim import simulate
 
@@ -259,6 +260,21 @@ def test_the_model_divides_k_where_tiles_are_few_and_copies_what_is_large_and_od
     assert KERNEL.default_config(Problem.dense(4096, 4096, 4096, dtype=BF16), card).splits == 1
     assert KERNEL.default_config(Problem.dense(4097, 4095, 4093, dtype=BF16), card).realign
     assert KERNEL.default_config(Problem.dense(1, 4096, 4096, dtype=BF16), card).tile_m == 16
+
+
+def test_the_library_calls_it_where_cublas_is_far_from_its_peak():
+    """By the model alone, as nothing is timed there; on sm_90, where the Hopper champion is, not for large products."""
+
+    def chosen(card, m, n, k, dtype, precision):
+        return decide(Problem.dense(m, n, k, dtype=dtype, precision=precision), CARDS[card], all_rungs=False).chosen
+
+    odd, large = (4097, 4095, 4093), (4096, 4096, 4096)
+    for arch in (80, 86, 89):
+        assert chosen(arch, *odd, *KINDS[1]).name == "champion_mma"
+        assert chosen(arch, *large, *KINDS[1]).name == "cublas"
+    assert chosen(80, *large, *KINDS[3]).name == "champion_mma"
+    assert chosen(90, *odd, *KINDS[1]).name == "champion_hopper"
+    assert chosen(90, *large, *KINDS[3]).name == "champion_hopper"
 
 
 def test_default_configs_compile_without_spills():
