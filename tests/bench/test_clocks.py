@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from rungemm.bench.clocks import CardState, ClockLog, decode_throttle
+from rungemm.bench.clocks import TRACE, CardState, ClockLog, decode_throttle
 
 
 def test_throttle_names() -> None:
@@ -28,6 +28,21 @@ def test_samples_while_the_block_runs_and_summarises() -> None:
     assert record["sm_mhz"]["max"] == 1980 and record["watts"]["min"] == 600.0
     assert record["throttle"] == {"software power cap": round(3 / kept, 3)}
     assert threading.active_count() >= 1 and log._thread is None
+    trace = record["trace"]
+    assert trace["sm_mhz"][:5] == [1980, 1979, 1978, 1977, 1976] and trace["watts"][0] == 600.0
+    assert trace["seconds"][0] == 0 and trace["seconds"] == sorted(trace["seconds"])
+    assert {len(values) for values in trace.values()} == {len(trace["seconds"])}
+
+
+def test_a_long_trace_is_thinned_and_the_warm_up_forgotten() -> None:
+    log = ClockLog()
+    for number in range(1000):
+        log.samples.append(CardState(number, float(number), 50, 0))
+        log._times.append(0.02 * number)
+    trace = log.record()["trace"]
+    assert len(trace["sm_mhz"]) <= TRACE and trace["sm_mhz"][:3] == [0, 9, 18] and trace["seconds"][1] == 0.18
+    log.clear()
+    assert log.record() == {"source": "given", "samples": 0}
 
 
 def test_without_any_reader_the_record_says_so(monkeypatch) -> None:  # type: ignore[no-untyped-def]

@@ -41,7 +41,11 @@ def measurement(
                     "closest_reuse_bytes": 1 << 28},
         "clocks": {"source": "nvml", "samples": 100, "sm_mhz": {"min": 1900, "median": 1980, "max": 1980},
                    "watts": {"min": 500.0, "median": 640.0, "max": 699.0},
-                   "celsius": {"min": 40, "median": 55, "max": 60}, "throttle": {"software power cap": 0.25}},
+                   "celsius": {"min": 40, "median": 55, "max": 60}, "throttle": {"software power cap": 0.25},
+                   "trace": {"seconds": [round(0.02 * n, 2) for n in range(60)],
+                             "sm_mhz": [int(1980 - 40 * rng.random()) for _ in range(60)],
+                             "watts": [round(690 - 300 * 0.9**n, 1) for n in range(60)],
+                             "celsius": [40 + n // 10 for n in range(60)]}},
         "lanes": lanes,
     }  # fmt: skip
 

@@ -96,6 +96,10 @@ def smi_reader(index: int = 0) -> Callable[[], CardState] | None:
     return read
 
 
+TRACE = 120
+"""Points of a record's trace at most; a long measurement is thinned evenly."""
+
+
 @dataclass
 class ClockLog:
     """Samples the card in a thread while the ``with`` block runs.
@@ -107,6 +111,7 @@ class ClockLog:
     interval_s: float = 0.02
     samples: list[CardState] = field(default_factory=list)
     source: str = "given"
+    _times: list[float] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -133,14 +138,22 @@ class ClockLog:
         assert self.reader is not None
         while True:
             try:
-                self.samples.append(self.reader())
+                state = self.reader()
+                self.samples.append(state)
+                self._times.append(time.monotonic())
             except Exception:  # a failed sample must not end a measurement; the count in the record shows it
                 time.sleep(self.interval_s)
             if self._stop.wait(self.interval_s):
                 return
 
+    def clear(self) -> None:
+        """Forget what was sampled so far: the warm-up, say. Sampling goes on."""
+        self.samples.clear()
+        self._times.clear()
+
     def record(self) -> dict[str, Any]:
-        """Minimum, median and maximum of each quantity, and the throttle reasons seen, with their share of samples."""
+        """Minimum, median and maximum of each quantity, the throttle reasons seen with their share of samples, and a
+        trace: seconds since the first sample, MHz, watts and degrees, at most TRACE of each."""
         record: dict[str, Any] = {"source": self.source, "samples": len(self.samples)}
         if not self.samples:
             return record
@@ -152,4 +165,12 @@ class ClockLog:
             for reason in decode_throttle(sample.throttle):
                 seen[reason] = seen.get(reason, 0) + 1 / len(self.samples)
         record["throttle"] = {reason: round(share, 3) for reason, share in seen.items()}
+        step = -(-len(self.samples) // TRACE)
+        kept = list(zip(self._times, self.samples, strict=False))[::step]
+        record["trace"] = {
+            "seconds": [round(at - kept[0][0], 3) for at, _ in kept],
+            "sm_mhz": [state.sm_mhz for _, state in kept],
+            "watts": [round(state.watts, 1) for _, state in kept],
+            "celsius": [state.celsius for _, state in kept],
+        }
         return record

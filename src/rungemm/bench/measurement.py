@@ -191,7 +191,7 @@ def measure(
                 for operands in mine:
                     poison(operands["D"])
                     operands.pop("result", None)
-            log.samples.clear()
+            log.clear()
             say("timing")
             rounds = time_interleaved(
                 entries, clock, rotation, reference=reference, rule=settings.rule, seed=seed,
