@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ def _reason(name: str, totals: Totals, metrics: Metrics) -> str:
         rest = theirs - ours - off
         return f"the sum of those of loads and stores{f' and of cp.async ({rest:+,})' if rest else ''}"
     if name == "shared_copy_wavefronts":
-        return "the simulator's is for pieces that arrive one by one; what arrives together is written together"
+        return _copies_reason(totals, metrics)
     ours, theirs = totals[name], measured_value(COUNTERS[name], metrics, totals)
     assert theirs is not None
     if name == "mma_instructions" and not ours:
@@ -125,7 +126,7 @@ def _shared_reason(side: str, wavefronts: bool, totals: Totals, metrics: Metrics
     passes = _surplus(f"shared_{side}_wavefronts", totals, metrics)
     conflicts = _surplus(f"shared_{side}_conflicts", totals, metrics)
     waited = "no address asks for these: contention for the data banks, which does not repeat (docs/counters.md)"
-    if min(passes, conflicts) > 0 and abs(passes - conflicts) < 0.1 * max(passes, conflicts) and passes != conflicts:
+    if min(passes, conflicts) > 0 and passes != conflicts and _same_but_for_chance(passes, conflicts):
         return f"{passes:,} wavefronts and {conflicts:,} conflicts more, measured in replays of their own; {waited}"
     if conflicts < 0 or passes < conflicts:
         return "unexplained"
@@ -138,6 +139,23 @@ def _shared_reason(side: str, wavefronts: bool, totals: Totals, metrics: Metrics
     if not totals.get("mbarrier_arrivals"):
         return "unexplained"
     return f"of {conflicts:,} {waited}; {polls}" if conflicts else polls
+
+
+def _same_but_for_chance(one: int, other: int) -> bool:
+    """Whether two counts of rare events, from two replays, may be of the same: within a tenth, or four deviations."""
+    return abs(one - other) < max(0.1 * max(one, other), 4 * math.sqrt(one + other))
+
+
+def _copies_reason(totals: Totals, metrics: Metrics) -> str:
+    """Of passes that write what cp.async brought: a line at a time, or less of it."""
+    name = "shared_copy_wavefronts"
+    theirs = measured_value(COUNTERS[name], metrics, totals)
+    sectors = measured_value(COUNTERS["global_load_sectors"], metrics, totals)
+    if theirs is not None and theirs == sectors:
+        return "one for each 32-byte sector, exactly, where others like it take one for each line (docs/counters.md)"
+    if theirs is not None and totals[name] > theirs:
+        return "two lines that arrive together may be written together"
+    return "parts of a line that arrive apart are written apart"
 
 
 def show(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from rungemm.compat import constexpr, gl, jit
-from rungemm.dtypes import FP32, INT32
+from rungemm.compiling import compile_plan
+from rungemm.dtypes import FP16, FP32, INT32
 from rungemm.hardware import find_gpu
 from rungemm.kernels.plan import Launch, LaunchPlan, Pointer, Workspace
 from rungemm.kernels.registry import find_kernel
@@ -307,3 +308,26 @@ def test_the_docs_list_every_counter_with_its_metric() -> None:
 def test_merging_with_a_stranger_is_refused() -> None:
     with pytest.raises(TypeError, match="Counters"):
         Counters().merge(object())
+
+
+def test_what_the_kernel_hands_to_its_workers_is_stored_once() -> None:
+    """Row and column of the tile, 8 bytes: an STS.64 of each default warp, an LDS.64 of each worker, as in SASS."""
+    card = find_gpu("h200")
+    kernel = find_kernel("mma_warp_specialised")
+    problem = Problem.dense(128, 256, 64, dtype=FP16)
+    plan = kernel.plan(problem, kernel.default_config(problem, card), card)
+    a, b = np.zeros((128, 64), np.float16), np.zeros((64, 256), np.float16)
+    report = simulate(plan, {"A": a, "B": b, "D": np.zeros((128, 256), np.float16)})
+    (launch,), (compiled,) = plan.launches, compile_plan(plan, 90)
+    producers = dict(launch.constants)["PRODUCERS"]
+    counted = report.observer.instruction_totals()
+    assert counted["STS.64"] == launch.num_warps * launch.programs
+    assert counted["LDS.64"] == -(-producers // 4) * 4 * launch.programs
+    assert compiled.sass["STS.64"] == compiled.sass["LDS.64"] == 1
+    # Arguments of the kernel are read where they are needed, not handed over.
+    other = find_kernel("warp_specialised")
+    problem = Problem.dense(128, 256, 64, dtype=FP16)
+    plan = other.plan(problem, other.default_config(problem, card), card)
+    report = simulate(plan, {"A": a, "B": b, "D": np.zeros((128, 256), np.float16)})
+    assert not {"STS.64", "LDS.64"} & set(report.observer.instruction_totals())
+    assert not {"STS.64", "LDS.64"} & set(compile_plan(plan, 90)[0].sass)

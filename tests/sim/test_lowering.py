@@ -13,7 +13,9 @@ from triton.backends.compiler import GPUTarget
 from layouts.random_layouts import blocked, mma, pow2
 from rungemm.compat import GluonASTSource, constexpr, gl, jit, triton
 from rungemm.layouts import shared_map
+from rungemm.layouts.distributed import distributed_linear
 from rungemm.sim.events import Alignment
+from rungemm.sim.exchange import exchange
 from rungemm.sim.lowering import global_vector, merge_neighbours, shared_instructions, thread_offsets
 
 TYPES = {1: (gl.int8, "i8"), 2: (gl.float16, "fp16"), 4: (gl.float32, "fp32")}
@@ -118,3 +120,59 @@ def test_global_vectors_need_proof() -> None:
     assert global_vector(layout, shape, 4, Alignment((16, 16), (1, 1), (1, 1)))[0] == 1
     assert global_vector(layout, shape, 4, known, Alignment((1, 1), (1, 1), (1, 2)))[0] == 2
     assert global_vector(layout, shape, 4, None)[0] == 1
+
+
+@jit
+def turned(p, SHAPE: constexpr, FROM: constexpr, TO: constexpr):
+    rows = gl.arange(0, SHAPE[0], gl.SliceLayout(1, FROM))[:, None]
+    cols = gl.arange(0, SHAPE[1], gl.SliceLayout(0, FROM))[None, :]
+    tile = gl.convert_layout(gl.load(p + rows * SHAPE[1] + cols), TO)
+    rows = gl.arange(0, SHAPE[0], gl.SliceLayout(1, TO))[:, None]
+    cols = gl.arange(0, SHAPE[1], gl.SliceLayout(0, TO))[None, :]
+    gl.store(p + SHAPE[0] * SHAPE[1] + rows * SHAPE[1] + cols, tile)
+
+
+def exchanged_in_ptx(shape: list[int], source: Any, target: Any, arch: int) -> Counter[tuple[str, int]]:
+    signature = dict.fromkeys(("p", "SHAPE", "FROM", "TO"), "constexpr") | {"p": "*fp32"}
+    constants = {(1,): shape, (2,): source, (3,): target}
+    made = GluonASTSource(turned, signature, constants, {(0,): [["tt.divisibility", 16]]})
+    return in_ptx(triton.compile(made, target=GPUTarget("cuda", arch, 32), options={"num_warps": 4}).asm["ptx"])
+
+
+def exchange_predicted(shape: list[int], source: Any, target: Any, arch: int) -> Counter[tuple[str, int]]:
+    layouts = [distributed_linear(layout, tuple(shape)) for layout in (source, target)]
+    return Counter({(kind, width): number for kind, width, number in exchange(*layouts, 4, arch)})
+
+
+def test_random_layout_changes_lower_as_predicted(rng: np.random.Generator) -> None:
+    """Elements of 4 bytes. A matrix instruction may take fewer than four matrices at once: their sum is compared."""
+    kinds: set[str] = set()
+    for _ in range(20):
+        shape = [pow2(rng, 4, 6), pow2(rng, 4, 6)]
+        source, target = (
+            blocked(rng, 2, 2) if rng.random() < 0.7 else mma(rng, 2 if rng.random() < 0.5 else 3, 2) for _ in "12"
+        )
+        real = exchanged_in_ptx(shape, source, target, 90)
+        if not real:
+            continue  # inside threads or warps
+        found = exchange_predicted(shape, source, target, 90)
+        for kind in ("sts", "lds", "stsm", "ldsm"):
+            moved = [sum(width * number for (k, width), number in side.items() if k == kind) for side in (found, real)]
+            assert moved[0] == moved[1], (shape, source, target, found, real)
+        for kind, width in real:
+            assert kind in ("stsm", "ldsm") or (kind, width) in found, (shape, source, target, found, real)
+        kinds |= {kind for kind, _ in real}
+    assert len(kinds) >= 3, f"the draw reached only {kinds}"
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_a_row_of_sums_goes_in_by_vectors_and_out_by_ldmatrix(arch: int) -> None:
+    """What ends split K: four neighbours a lane in, one element a lane out."""
+    shape = [1, 512]
+    source = gl.BlockedLayout([1, 4], [1, 32], [1, 4], [1, 0])
+    target = gl.BlockedLayout([1, 1], [1, 32], [1, 4], [1, 0])
+    found = exchange_predicted(shape, source, target, arch)
+    assert found == exchanged_in_ptx(shape, source, target, arch) == Counter({("sts", 16): 1, ("ldsm", 4): 1})
+    back = exchange_predicted(shape, target, source, arch)
+    assert back == exchanged_in_ptx(shape, target, source, arch)
+    assert ("stsm", 4) in back if arch == 90 else ("stsm", 4) not in back

@@ -15,6 +15,7 @@ from ..layouts import register_map, shared_map
 from ..layouts.distributed import distributed_linear
 from ..layouts.shared import shared_rank
 from .events import Event
+from .exchange import exchange
 from .lowering import SharedInstructions, bits_set, global_vector, shared_instructions, thread_offsets
 from .traffic import LINE, conflict_lanes, distinct_blocks, matrix_wavefronts, sectors, shared_wavefronts
 
@@ -96,11 +97,8 @@ def global_cost(event: Event) -> Counts:
     elif event.kind == "async_copy":
         counts.update(global_load_requests=requests, global_load_sectors=touched, l2_read_bytes=32 * touched)
         counts.update(global_load_elements=moved, global_load_bytes=moved * size, async_copy_bytes=moved * size)
-        # 4 and 8 bytes a lane go through L1 and are written line by line; 16 bytes bypass it, 128 bytes at a time.
-        if width * size < 16:
-            wavefronts = int(distinct_blocks(addresses, width * size, LINE, active).sum())
-        else:
-            wavefronts = -(-moved * size // LINE)
+        # Written line by line as they were read.
+        wavefronts = int(distinct_blocks(addresses, width * size, LINE, active).sum())
         counts.update(shared_copy_wavefronts=wavefronts, shared_wavefronts=wavefronts)
         counts[mnemonic("LDGSTS", width * size)] += requests
     elif event.kind == "global_store":
@@ -128,11 +126,13 @@ def _scalar_cost(event: Event) -> Counts:
         counts.update(global_store_elements=1, global_store_bytes=size)
         counts[mnemonic("STG", size)] += 1
     else:
-        # The old value reaches the other threads through shared memory: one STS, a barrier, an LDS in each warp.
+        # The old value reaches the other threads through shared memory: an STS, which every warp issues and one thread
+        # does, a barrier, an LDS in each warp.
+        warps = event.num_warps
         counts = Counter(atomic_requests=1, l2_write_bytes=32, global_store_elements=1, ATOM=1, barriers=1)
-        for side, count, name in (("store", 1, "STS"), ("load", event.num_warps, "LDS")):
-            counts.update({f"shared_{side}_requests": count, f"shared_{side}_wavefronts": count, name: count})
-            counts["shared_wavefronts"] += count
+        for side, done, name in (("store", 1, "STS"), ("load", warps, "LDS")):
+            counts.update({f"shared_{side}_requests": warps, f"shared_{side}_wavefronts": done, name: warps})
+            counts["shared_wavefronts"] += done
     return counts
 
 
@@ -267,7 +267,8 @@ def mma_cost(event: Event, element_bits: int) -> Counts:
 def hand_over_cost(event: Event, rounds: int) -> Counts:
     """Starting worker partitions (``rounds`` times) or ending them: which function a worker warp runs next.
 
-    Every default warp stores the words that hold one byte for each worker warp; each worker warp reads its own.
+    Every default warp stores the words that hold one byte for each worker warp; each worker warp reads its own. What
+    the kernel computed and hands to the workers goes the same way, ``event.bytes`` of it, once.
     """
     words = event.count // 4
     widths = [16] * (words // 4) + [4 * part for part in (2, 1) if words % 4 & part]
@@ -277,15 +278,26 @@ def hand_over_cost(event: Event, rounds: int) -> Counts:
         counts[mnemonic("STS", width)] += stores
     counts.update(shared_store_requests=stores * len(widths), shared_store_wavefronts=stores * words)
     counts.update(shared_load_requests=event.count * rounds, shared_load_wavefronts=event.count * rounds)
-    counts["shared_wavefronts"] = stores * words + event.count * rounds
+    for width in _vectors(event.bytes):
+        counts[mnemonic("STS", width)] += event.num_warps
+        counts[mnemonic("LDS", width)] += event.count
+        # All lanes store to one place, phase by phase; a load that all lanes want takes half the phases.
+        counts.update(shared_store_requests=event.num_warps, shared_load_requests=event.count)
+        counts["shared_store_wavefronts"] += event.num_warps * (width // 4)
+        counts["shared_load_wavefronts"] += event.count * max(width // 8, 1)
+    counts["shared_wavefronts"] = counts["shared_store_wavefronts"] + counts["shared_load_wavefronts"]
     return counts
 
 
-def convert_cost(event: Event) -> Counts:
+def _vectors(size: int) -> list[int]:
+    """Bytes in as few stores as there can be, widest first."""
+    return [16] * (size // 16) + [part for part in (8, 4) if size % 16 & part]
+
+
+def convert_cost(event: Event, arch: int) -> Counts:
     """A change of register layout: nothing inside a thread, shuffles inside a warp, else through shared memory.
 
-    Through shared memory Triton chooses a swizzle free of conflicts. A lane moves at once what lies side by side in
-    the registers of both layouts, up to 16 bytes.
+    Through shared memory Triton chooses a swizzle free of conflicts; :func:`.exchange.exchange` has the instructions.
     """
     source = register_map(event.source_layout, event.shape, event.num_warps).index
     target = register_map(event.layout, event.shape, event.num_warps).index
@@ -294,17 +306,16 @@ def convert_cost(event: Event) -> Counts:
     if _contained(source, target, 1):
         moved = target.shape[2] * -(-event.element_bytes // 4) * event.num_warps
         return Counter(shuffles=moved)
-    bases = [
-        {basis for basis in distributed_linear(layout, event.shape).bases["register"] if any(basis)}
-        for layout in (event.source_layout, event.layout)
-    ]
-    width = min(event.element_bytes << len(bases[0] & bases[1]), 16)
+    layouts = [distributed_linear(layout, event.shape) for layout in (event.source_layout, event.layout)]
     counts: Counts = Counter(barriers=1)
-    for side, kind, held in (("store", "sts", bases[0]), ("load", "lds", bases[1])):
-        lanes = 32 * event.num_warps
-        moved = lanes * (event.element_bytes << len(held))
-        requests = moved // (32 * width)
-        wavefronts = requests * max(width // 4, 1)
+    for side, (kind, width, number) in zip(
+        ("store", "load"), exchange(layouts[0], layouts[1], event.element_bytes, arch), strict=True
+    ):
+        requests = number * event.num_warps
+        # A matrix is 128 bytes, one wavefront; an ordinary instruction takes one for each 4 bytes of a lane.
+        matrix = kind in ("stsm", "ldsm")
+        wavefronts = requests * (width if matrix else max(width // 4, 1))
+        moved = requests * 32 * (4 * width if matrix else width)
         counts.update({f"shared_{side}_requests": requests, f"shared_{side}_wavefronts": wavefronts})
         counts.update({f"shared_{side}_bytes": moved, f"shared_{side}_elements": moved // event.element_bytes})
         counts["shared_wavefronts"] += wavefronts

@@ -166,7 +166,7 @@ class Counters:
 
     def _convert(self, event: Event) -> None:
         self._flush(event.partition)
-        self._plain(event, convert_cost)
+        self._plain(event, lambda e: convert_cost(e, self.arch))
 
     def _once(self, event: Event, **counts: int) -> None:
         self._lines.setdefault(event.site.key, Counter()).update(counts)

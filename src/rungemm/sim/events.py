@@ -28,7 +28,7 @@ Kind = Literal[
     "fma",  # gl.fma, gl.dot_fma or a contracted multiply-add: layout, shape; k for dot_fma
     "mma",  # mma.sync: layout (accumulator), shape (M, N), k, operand types
     "wgmma",  # wgmma: the same; a_in_registers
-    "warp_specialize",  # worker partitions start: count is their warps, rounded up to four
+    "warp_specialize",  # worker partitions start: count is their warps, rounded up to four; bytes handed to them
     "convert_layout",  # registers to registers through shared memory: source_layout, layout, shape
     "barrier",  # a CTA barrier that the kernel asked for
     "fence",  # fence.proxy.async

@@ -155,8 +155,8 @@ class Buffer:
             if not mask.any():
                 return np.zeros_like(place)
             place = np.where(mask, place, self.first)
-        # Unsigned, so that what is negative is large.
-        if place.size and place.view(np.uint64).max() < self.flat.size:
+        unsigned: Any = place.view(np.uint64)  # so that what is negative is large
+        if place.size and unsigned.max() < self.flat.size:
             if self.owned is None or self.owned[place].all():
                 return place
             wrong = ~self.owned[place]

@@ -28,7 +28,9 @@ from .faults import SOURCES, SimulationFault, fault_at
 from .memory import Buffer
 from .order import Clock
 from .partition import Flight, Partition, Waiting
+from .scalars import is_scalar
 from .shared import AliasGroup, Allocation, View
+from .tile import Pointer
 from .types import ElementType, element_type
 
 __all__ = ["SCHEDULES", "Flight", "Partition", "Program", "Waiting"]
@@ -41,6 +43,16 @@ SPINS = 10_000
 def _known(load: Flight, clocks: list[Clock]) -> bool:
     """Some partition has waited for this TMA load."""
     return load.barrier is not None and any(c.get(load.barrier.component, 0) >= load.time for c in clocks)
+
+
+def _captured(values: list[Any], known: set[int]) -> int:
+    """Bytes of the scalars among the workers' arguments that the kernel computed: each is handed over once.
+
+    Constants, the kernel's own arguments and the addresses of shared memory are made anew in each partition.
+    """
+    computed = {id(value): value for value in values if id(value) not in known}
+    numbers = sum(value.type_.bytes for value in computed.values() if is_scalar(value))
+    return numbers + 8 * sum(isinstance(value, Pointer) and not value.shape for value in computed.values())
 
 
 def _unfinished(flight: Flight) -> SimulationFault:
@@ -78,6 +90,7 @@ class Program:
         self.everyone = [self.main]
         self.tma_loads: list[Flight] = []
         self.hub: greenlet | None = None
+        self.known: set[int] = set()  # identities of the kernel's arguments, which every partition can read
 
     def new_component(self) -> int:
         self.components += 1
@@ -120,6 +133,7 @@ class Program:
         MACHINE.program, MACHINE.partition = self, self.main
         try:
             self.hub = greenlet.getcurrent()
+            self.known = {id(value) for value in arguments.values()}
             self.start(self.main, function, (), arguments)
             self.loop()
             self.finish()
@@ -367,7 +381,8 @@ class Program:
             )
         main = MACHINE.active
         if MACHINE.observer is not None:
-            emit("warp_specialize", count=-(-sum(map(int, warps)) // 4) * 4)
+            handed = _captured([value for _, args in functions[1:] for value in args], self.known)
+            emit("warp_specialize", count=-(-sum(map(int, warps)) // 4) * 4, bytes=handed)
         self.specialised = self.was_specialised = True
         names = [worker_name(f) for f, _ in functions]
         clock, fenced = main.release()
