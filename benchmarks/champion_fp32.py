@@ -4,8 +4,9 @@
 
 Steps, of which ``--stage`` picks: settings for large products (big, then large), for a ragged one, for small ones; the
 rungs, and other settings of those whose best is not settled (variants); the 27 large shapes with the champion's own
-choice; candidates for floors that were missed (retry); Nsight Compute's counters of the fastest and of cuBLAS. The file
-is written after each measurement, so that a run cut short keeps what it had.
+choice; candidates for floors that were missed (retry); sizes that the choice among few tiles rests on (cubes); Nsight
+Compute's counters of the fastest and of cuBLAS. The file is written after each measurement, so that a run cut short
+keeps what it had.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from rungemm.dtypes import FP32
 from rungemm.hardware import DEFAULT_GPU, Gpu, detect_gpu
 from rungemm.kernels import find_kernel
 from rungemm.kernels.cuda_core.champion import ChampionConfig, ChampionFp32
+from rungemm.kernels.cuda_core.champion_choice import few_settings
 from rungemm.problem import Problem
 
 KERNEL = ChampionFp32()
@@ -70,6 +72,7 @@ def label(config: ChampionConfig) -> str:
     text += (" across" if c.across else "") + (f" f{c.flush_k}" if c.flush_k else "")
     text += (f" r{c.max_registers}" if c.max_registers else "") + (" realign" if c.realign else "")
     text += (f" k{c.k_groups} st{c.stages}" if c.k_groups > 1 else "") + (" strips" if c.strips else "")
+    text += f" p{c.parts}" if c.parts > 1 else ""
     return text + (f" s{c.splits}" if c.splits > 1 else "")
 
 
@@ -100,7 +103,7 @@ def rung_variants() -> list[tuple[str, dict[str, Any]]]:
     found: list[tuple[str, dict[str, Any]]] = [("coalesced", {}), ("coalesced", {"num_warps": 32, "tile_m": 32})]
     found += [("coalesced", {"num_warps": 8, "tile_m": 8}), ("coalesced", {"group_m": 128})]
     changes: list[dict[str, Any]] = [
-        {}, {"group_m": 1}, {"group_m": 4}, {"group_m": 16}, {"pinned": False}, {"max_registers": 120},
+        {}, {"down": False}, {"group_m": 4}, {"group_m": 16}, {"pinned": False}, {"max_registers": 120},
     ]  # fmt: skip
     found += [("double_buffer", change) for change in changes]
     return [*found, ("double_buffer_k16", {}), ("cp_async", {}), ("autotuned", {}), ("split_k", {}), ("warp_tile", {})]
@@ -130,37 +133,37 @@ def small_configs(problem: Problem) -> list[ChampionConfig]:
     return list(dict.fromkeys(found))
 
 
-FEW = ChampionConfig(8, 32, 64, 32, 8, 8, group_m=1, interleaved=True, k_groups=8, stages=3)
-"""A tile of 32x64 for each SM, each of eight warps with all of it for an eighth of K."""
+FEW, TINY = few_settings(BASE)[:2]
+SPREAD = replace(FEW, interleaved=True, lanes_m=8, parts=4, max_registers=224)
+"""Copies between the multiply-adds; unless told that it may, ptxas stops at 128 registers here."""
 
 
 def retry_configs() -> dict[str, list[ChampionConfig]]:
-    """What to try where the floors were missed: warps that split K, one launch where 132 SMs have a tile each."""
-    deep = replace(FEW, tile_k=64)
-    wide = replace(FEW, thread_n=4, num_warps=16)
-    small = [FEW, replace(FEW, stages=4), deep, replace(deep, interleaved=False), wide, replace(wide, tile_k=64)]
-    tiny = ChampionConfig(4, 32, 64, 16, 4, 4, interleaved=True, splits=4)
-    # Unless told that it may, ptxas stops at 128 registers here and spills.
-    eight = replace(FEW, tile_m=64, tile_k=64, k_groups=4, splits=8, max_registers=224)
-    sixteen = replace(eight, num_warps=16, k_groups=8, across=True, max_registers=128)
-    twice = replace(eight, tile_k=32, splits=16, max_registers=128)
+    """Where floors are missed: copies between multiply-adds, beside the same with all copies first (one part)."""
+    strips = replace(SPREAD, stages=3, strips=True)
+    square = replace(SPREAD, tile_m=64, k_groups=4, stages=3, splits=8)
+    sixteen = replace(square, num_warps=16, k_groups=8, across=True, max_registers=128)
+    large = replace(sixteen, tile_m=128, tile_n=128, tile_k=32, k_groups=2, splits=33)
     return {
-        "333x777x555": [*(replace(config, strips=True) for config in small), replace(SMALL_BEFORE, splits=6)],
-        "512x512x512": [
-            *small, replace(deep, stages=4), tiny, replace(CAPPED, num_warps=4, tile_m=64, splits=8),
+        "333x777x555": [
+            strips, replace(strips, across=True), replace(strips, num_warps=16, thread_n=4, max_registers=128),
+            replace(strips, parts=1), replace(SMALL_BEFORE, splits=6),
         ],
         "256x256x16384": [
-            eight, replace(eight, tile_k=32, stages=4), replace(eight, interleaved=False), sixteen, twice,
-            replace(twice, across=True), replace(eight, tile_m=128, k_groups=2, splits=16),
-            replace(sixteen, tile_m=128, k_groups=4, splits=16, tile_k=32), replace(CAPPED, splits=66),
+            square, replace(square, tile_k=32, parts=2, stages=4), sixteen, large, replace(large, across=False),
+            replace(square, parts=1), replace(CAPPED, splits=66),
         ],
     }  # fmt: skip
 
 
-def double_buffer_variants() -> list[dict[str, Any]]:
-    """The double buffer's lanes, the order of a thread's multiply-adds, and the order of tiles."""
-    down: dict[str, Any] = {"down": True}
-    return [{}, down, down | {"lanes_m": 8}, down | {"max_registers": 120}, down | {"group_m": 8}, {"lanes_m": 8}]
+def cube_configs() -> dict[str, list[ChampionConfig]]:
+    """What the choice among few tiles rests on: K split between a block's warps or between blocks, at several sizes."""
+    found: dict[str, list[ChampionConfig]] = {}
+    for size in (128, 256, 384, 512, 640, 768):
+        split = replace(CAPPED, num_warps=4, tile_m=64)
+        splits = min(size // 16, max(1, 2 * 132 // ((size // 64) * max(1, size // 128))))
+        found[f"{size}x{size}x{size}"] = [FEW, TINY, SPREAD, replace(split, splits=splits)]
+    return found
 
 
 SMALL_BEFORE = ChampionConfig(4, 64, 64, 8, 8, 4)
@@ -330,21 +333,12 @@ def main() -> int:
         save(settings)
         report(measurement, {}, 30)
 
-    def retry() -> None:
-        """The missed floors: everything compiled at once, then each shape's candidates beside cuBLAS."""
-        wanted = options.shapes.split(",") if options.shapes else [*retry_configs(), MAIN_SHAPE]
-        buffered: Any = find_kernel("double_buffer")
+    def retry(candidates: dict[str, list[ChampionConfig]], suite: str) -> None:
+        """Everything compiled at once, then each shape's candidates beside cuBLAS."""
         lists: dict[Problem, list[Ours]] = {}
-        for shape in wanted:
+        for shape in options.shapes.split(",") if options.shapes else candidates:
             problem = parse_shape(shape).problem(FP32, "NN", "ieee")
-            if shape == MAIN_SHAPE:
-                lists[problem] = [
-                    Ours(buffered, gpu, replace(buffered.default, **change), name=f"double_buffer {change}")
-                    for change in double_buffer_variants()
-                ]
-                lists[problem].append(Ours(KERNEL, gpu, replace(CAPPED, lanes_m=8), name="champion_fp32"))
-                continue
-            taken = [config for config in retry_configs()[shape] if KERNEL.supports(problem, config, gpu) is None]
+            taken = [config for config in candidates[shape] if KERNEL.supports(problem, config, gpu) is None]
             lists[problem] = [Ours(KERNEL, gpu, config, name=label(config)) for config in taken]
         jobs = [(problem, ours) for problem, found in lists.items() for ours in found]
         results = compile_many([(ours.plan(problem), gpu.arch) for problem, ours in jobs], workers=options.workers)
@@ -361,7 +355,7 @@ def main() -> int:
                 resources[ours.name] = (result[0].registers, result[0].spill_bytes, result[0].shared_bytes)
                 kept.append(ours)
             measurement = measure(problem, [TorchMatmul(), *kept], gpu, settings=settings)
-            record = measurement_record(measurement, "retry")
+            record = measurement_record(measurement, suite)
             for name, used in resources.items():
                 names = ("registers", "spill_bytes", "shared_bytes")
                 record["lanes"][name]["resources"] = dict(zip(names, used, strict=True))
@@ -399,7 +393,8 @@ def main() -> int:
         "small": small,
         "large": large,
         "variants": variants,
-        "retry": retry,
+        "retry": lambda: retry(retry_configs(), "retry"),
+        "cubes": lambda: retry(cube_configs(), "few tiles"),
         "rungs": lambda: suite_run([MAIN_SHAPE], [find_kernel(name) for name in RUNGS], options.rounds, "ladder"),
         "suite": lambda: suite_run([str(s) for s in suite_named("cross27")], [KERNEL], options.rounds, "cross27"),
         "ncu": ncu,

@@ -169,6 +169,7 @@ def test_groups_of_warps_split_k(shape, layout, strips, rng):
         {"thread_m": 8, "thread_n": 8, "tile_m": 32, "tile_n": 64, "k_groups": 8, "num_warps": 8, "strips": True},
         {"thread_m": 16, "tile_m": 64, "stages": 2}, {"thread_n": 16, "tile_n": 128, "lanes_m": 2, "across": True},
         {"num_warps": 8, "tile_m": 32, "interleaved": True, "pinned": False}, {"splits": 3}, {"stages": 8},
+        {"parts": 2}, {"parts": 4, "tile_k": 32, "strips": True}, {"parts": 2, "stages": 2, "splits": 4},
     ],
 )  # fmt: skip
 def test_groups_of_warps_of_every_kind(changes, rng):
@@ -184,6 +185,35 @@ def test_strips_need_no_more_programs_than_their_area():
     problem = Problem.dense(333, 777, 555)
     plans = [kernel.plan(problem, replace(config, strips=strips), DEFAULT_GPU) for strips in (False, True)]
     assert [plan.launches[0].programs for plan in plans] == [11 * 13, 10 * 12 + 7 + 3]
+
+
+def test_few_tiles_go_where_they_measured_fastest():
+    """One tile of 32x64 for each multiprocessor at 512^3; K split over blocks where operands are unaligned or K is
+    long, and where the tiles would need a second round."""
+    kernel = find_kernel("champion_fp32")
+
+    def groups(*shape: int) -> int:
+        return kernel.default_config(Problem.dense(*shape), DEFAULT_GPU).k_groups
+
+    winner = kernel.default_config(Problem.dense(512, 512, 512), DEFAULT_GPU)
+    assert (winner.tile_m, winner.tile_n, winner.tile_k, winner.k_groups, winner.stages) == (32, 64, 64, 8, 4)
+    assert [groups(*shape) for shape in ((256, 256, 256), (384, 384, 384), (16, 16, 16))] == [8, 8, 8]
+    split = [(333, 777, 555), (256, 256, 16384), (768, 768, 768), (1024, 1024, 1024), (64, 64, 65536), (4096,) * 3]
+    assert [groups(*shape) for shape in split] == [1] * len(split)
+
+
+def test_copies_between_multiply_adds_are_the_same_copies(rng):
+    """In parts or all at once, 16 bytes a lane of B and 4 of A."""
+    kernel, problem = find_kernel("champion_fp32"), Problem.dense(16, 32, 96)
+    found = []
+    for parts in (1, 4):
+        config = replace(FEW, tile_k=32, parts=parts)
+        a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((16, 96), (96, 32)))
+        operands = {"A": a, "B": b, "D": np.full((16, 32), np.nan, np.float32)}
+        report = simulate(kernel.plan(problem, config, DEFAULT_GPU), operands, count=True)
+        found.append({name: report.counters[name] for name in ("global_load_requests", "global_load_sectors")})
+    # A: 16 x 96 elements, 32 a request of 4 rows; B: 32 x 96, 128 a request. Every sector once.
+    assert found[0] == found[1] == {"global_load_requests": 48 + 24, "global_load_sectors": 192 + 384}
 
 
 def test_search_space_is_large_and_says_why_it_rejects():
@@ -206,6 +236,7 @@ def test_search_space_is_large_and_says_why_it_rejects():
         ("champion_fp32", FEW_OF_32, "k_groups"),
         ("champion_fp32", {"k_groups": 2, "num_warps": 16, "stages": 9}, "stages"),
         ("champion_fp32", {"k_groups": 2, "num_warps": 16, "splits": 2, "strips": True}, "strips"),
+        ("champion_fp32", {"k_groups": 2, "num_warps": 16, "parts": 2}, "parts"),
     ],
 )
 def test_predicate_names_the_fault(name, changes, says):

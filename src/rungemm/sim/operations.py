@@ -47,6 +47,8 @@ def full(shape: Any, value: Any, dtype: Any, layout: Any = None) -> Any:
     known = None
     if element.kind == INT and MACHINE.observer is not None and is_constant(value):
         known = align.constant(int(value), extent)
+    elif MACHINE.observer is not None and extent:
+        known = align.scalar(1, extent)  # one value everywhere, whatever it is: a mask of it keeps vectors whole
     return Tile(np.full(extent, number, element.numpy), element, canonical(layout), known)
 
 

@@ -44,8 +44,9 @@ class ChampionConfig(SimtConfig):
             long sums more exact; a multiple of 2 tile_k, or 0 for one sum.
         realign: operands that cannot be copied 16 bytes at a time are first laid out anew by a launch of their own.
         k_groups: over 1, so many groups of warps split K within a block (:mod:`.champion_few_kernel`), and then
-        stages: buffers of each operand's tile, and
-        strips: what is left at the edges of D gets long, thin tiles of its own.
+        stages: buffers of each operand's tile,
+        strips: what is left at the edges of D gets long, thin tiles of its own, and
+        parts: a buffer's copies go out in so many parts, between multiply-adds; 1: all of them before.
     """
 
     num_warps: int = 8
@@ -65,6 +66,7 @@ class ChampionConfig(SimtConfig):
     k_groups: int = 1
     stages: int = 2
     strips: bool = False
+    parts: int = 1
 
     @property
     def warps_m(self) -> int:

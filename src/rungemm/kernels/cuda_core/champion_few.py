@@ -130,7 +130,7 @@ class Way:
         self.vector = 4 if other_stride == 1 and whole else 1
 
     def copy(self, config: ChampionConfig, width: int) -> Any:
-        """Which thread copies what of a [TILE_K, width] tile."""
+        """Which thread copies what of a part of a [TILE_K, width] tile."""
         warps = config.num_warps
         if self.turned:
             # 8 k of 4 rows a warp: whole sectors of global memory, and with the swizzle all 32 banks. The warps lie
@@ -138,7 +138,7 @@ class Way:
             warps_m = min(warps, width // 4)
             return gl.BlockedLayout([1, 1], [8, 4], [warps // warps_m, warps_m], [0, 1])
         lanes = min(32, width // self.vector)
-        warps_k = min(warps, max(1, config.tile_k * lanes // 32))
+        warps_k = min(warps, max(1, config.tile_k // config.parts * lanes // 32))
         return gl.BlockedLayout([1, self.vector], [32 // lanes, lanes], [warps_k, warps // warps_k], [1, 0])
 
     def shared(self, config: ChampionConfig, width: int) -> Any:
@@ -156,6 +156,9 @@ def rejects_few(problem: Problem, config: ChampionConfig) -> str | None:
         return f"k_groups is {config.k_groups}: 2, 4, 8 or 16, and a divisor of {config.num_warps} warps"
     if config.tile_k < max(8, config.k_groups) or config.tile_k > 128:
         return f"tile_k is {config.tile_k}: 8 to 128, and one k for each of the {config.k_groups} groups"
+    most = min(config.tile_k // 8, config.tile_k // config.k_groups)
+    if config.parts < 1 or config.parts & (config.parts - 1) or config.parts > most:
+        return f"parts is {config.parts}: a power of two up to {most}, eight k and a step of every group each"
     if not 2 <= config.stages <= 8:
         return f"stages is {config.stages}: 2 to 8"
     if not Shape(config, config.tile_m, config.tile_n).fits:
@@ -235,7 +238,7 @@ def few_plan(problem: Problem, config: ChampionConfig) -> LaunchPlan:
             ("THREAD_M", config.thread_m), ("THREAD_N", config.thread_n), ("ACROSS", config.across),
             ("PINNED", config.pinned), ("LACKING", steps * config.tile_k - k),
             ("READ_C", problem.reads_c and splits == 1), ("SPLIT", splits > 1),
-            ("A_VECTOR", ways[0].vector), ("B_VECTOR", ways[1].vector),
+            ("A_VECTOR", ways[0].vector), ("B_VECTOR", ways[1].vector), ("PARTS", config.parts),
             ("MAIN", constants(main, rows, cols)),
             ("BELOW", constants(below, m, n) if below else None),
             ("RIGHT", constants(right, rows, n) if right else None),

@@ -15,7 +15,7 @@ shape, long and thin, of the same area: three bodies in one kernel, of which a p
 """
 
 # Tuples grow in unrolled loops, which neither checker follows.
-# mypy: disable-error-code="assignment,misc"
+# mypy: disable-error-code="assignment,misc,var-annotated"
 # ruff: noqa: RUF005
 
 from __future__ import annotations
@@ -129,11 +129,20 @@ def _whole(acc, THREAD_M: constexpr, THREAD_N: constexpr):
 def _multiply(
     a_tile, b_tile, acc, GROUPS: constexpr, TILE_K: constexpr, THREAD_M: constexpr, THREAD_N: constexpr,
     A_FRAGMENT: constexpr, B_FRAGMENT: constexpr, SINGLE: constexpr, ACROSS: constexpr, PINNED: constexpr,
+    PARTS: constexpr = 1, a_free=None, a_next=None, a_stride=None, a_mask=None,
+    b_free=None, b_next=None, b_stride=None, b_mask=None,
 ):  # fmt: skip
-    """One buffer's worth of multiply-adds: each group takes its own of every GROUPS neighbouring k."""
-    for step in gl.static_range(TILE_K // GROUPS):
-        a_fragment = a_tile.slice(step * GROUPS, GROUPS, 0).load(A_FRAGMENT)
-        b_fragment = b_tile.slice(step * GROUPS, GROUPS, 0).load(B_FRAGMENT)
+    """One buffer's worth of multiply-adds: each group takes its own of every GROUPS neighbouring k.
+
+    A buffer is a tuple of PARTS parts; into the parts of a free one, if given, the next copies go out between them.
+    """
+    STEPS: constexpr = TILE_K // GROUPS // PARTS
+    for step in gl.static_range(STEPS * PARTS):
+        if a_free is not None and step % STEPS == 0:
+            async_copy_load(a_free[step // STEPS], a_next + step // STEPS * (TILE_K // PARTS) * a_stride, mask=a_mask)
+            async_copy_load(b_free[step // STEPS], b_next + step // STEPS * (TILE_K // PARTS) * b_stride, mask=b_mask)
+        a_fragment = a_tile[step // STEPS].slice(step % STEPS * GROUPS, GROUPS, 0).load(A_FRAGMENT)
+        b_fragment = b_tile[step // STEPS].slice(step % STEPS * GROUPS, GROUPS, 0).load(B_FRAGMENT)
         a_parts = _quads(a_fragment, THREAD_M, gl.SliceLayout(2, SINGLE))
         b_parts = _quads(b_fragment, THREAD_N, gl.SliceLayout(1, SINGLE))
         a_columns = ()
@@ -172,7 +181,7 @@ def _tile_of_d(
     first_row, first_col, row_end, col_end, first, tiles, finish,
     TILE_K: constexpr, GROUPS: constexpr, STAGES: constexpr, THREAD_M: constexpr, THREAD_N: constexpr,
     ACROSS: constexpr, PINNED: constexpr, LACKING: constexpr, READ_C: constexpr,
-    A_VECTOR: constexpr, B_VECTOR: constexpr, SHAPE: constexpr,
+    A_VECTOR: constexpr, B_VECTOR: constexpr, PARTS: constexpr, SHAPE: constexpr,
 ):  # fmt: skip
     """The tile of D whose rows begin at first_row and whose columns at first_col, as far as it lies before the ends."""
     TILE_M: constexpr = SHAPE[0]
@@ -193,8 +202,9 @@ def _tile_of_d(
     m0 = _start(first_row, TILE_M, row_end, WRAP_M, A_VECTOR)
     n0 = _start(first_col, TILE_N, col_end, WRAP_N, B_VECTOR)
     k0 = first * TILE_K - LACKING
-    a_ks = gl.arange(0, TILE_K, gl.SliceLayout(1, A_COPY))[:, None]
-    b_ks = gl.arange(0, TILE_K, gl.SliceLayout(1, B_COPY))[:, None]
+    PART: constexpr = TILE_K // PARTS
+    a_ks = gl.arange(0, PART, gl.SliceLayout(1, A_COPY))[:, None]
+    b_ks = gl.arange(0, PART, gl.SliceLayout(1, B_COPY))[:, None]
     a_rows = _within(TILE_M, gl.SliceLayout(0, A_COPY), row_end, WRAP_M, A_VECTOR)[None, :]
     b_cols = _within(TILE_N, gl.SliceLayout(0, B_COPY), col_end, WRAP_N, B_VECTOR)[None, :]
     # One base for the tile, which moves along K, and every thread's offsets from it, which stay: 64 bits wide, so that
@@ -203,8 +213,25 @@ def _tile_of_d(
     b_base = b + n0.to(gl.int64) * b_col + k0 * b_row
     a_offsets = a_ks.to(gl.int64) * a_col + a_rows.to(gl.int64) * a_row
     b_offsets = b_ks.to(gl.int64) * b_row + b_cols.to(gl.int64) * b_col
-    a_ring = gl.allocate_shared_memory(gl.float32, [STAGES, TILE_K, TILE_M], A_SHARED)
-    b_ring = gl.allocate_shared_memory(gl.float32, [STAGES, TILE_K, TILE_N], B_SHARED)
+    # With PARTS over 1 every part of every buffer is an allocation of its own: the compiler puts a barrier between
+    # accesses that it cannot tell apart, which are any two of one allocation.
+    if PARTS == 1:
+        a_ring = gl.allocate_shared_memory(gl.float32, [STAGES, TILE_K, TILE_M], A_SHARED)
+        b_ring = gl.allocate_shared_memory(gl.float32, [STAGES, TILE_K, TILE_N], B_SHARED)
+    a_tiles = ()
+    b_tiles = ()
+    for stage in gl.static_range(STAGES):
+        a_parts = ()
+        b_parts = ()
+        for _ in gl.static_range(PARTS):
+            if PARTS == 1:
+                a_parts = a_parts + (a_ring.index(stage),)
+                b_parts = b_parts + (b_ring.index(stage),)
+            else:
+                a_parts = a_parts + (gl.allocate_shared_memory(gl.float32, [PART, TILE_M], A_SHARED),)
+                b_parts = b_parts + (gl.allocate_shared_memory(gl.float32, [PART, TILE_N], B_SHARED),)
+        a_tiles = a_tiles + (a_parts,)
+        b_tiles = b_tiles + (b_parts,)
     acc = ()
     for _ in gl.static_range(THREAD_M * THREAD_N):
         acc = acc + (gl.zeros([GROUPS, TILE_M // THREAD_M, TILE_N // THREAD_N], gl.float32, SINGLE),)
@@ -212,32 +239,56 @@ def _tile_of_d(
     # Only the first buffer can lack some of its k.
     for ahead in gl.static_range(STAGES - 1):
         if ahead < tiles:
-            if ahead == 0 and LACKING:
-                async_copy_load(a_ring.index(0), a_base + a_offsets, mask=(k0 + a_ks >= 0) & (a_rows >= 0))
-                async_copy_load(b_ring.index(0), b_base + b_offsets, mask=(k0 + b_ks >= 0) & (b_cols >= 0))
-            else:
-                async_copy_load(a_ring.index(ahead), a_base + ahead * TILE_K * a_col + a_offsets)
-                async_copy_load(b_ring.index(ahead), b_base + ahead * TILE_K * b_row + b_offsets)
+            for part in gl.static_range(PARTS):
+                a_free, b_free = a_tiles[ahead][part], b_tiles[ahead][part]
+                a_next = a_base + (ahead * TILE_K + part * PART) * a_col + a_offsets
+                b_next = b_base + (ahead * TILE_K + part * PART) * b_row + b_offsets
+                if ahead == 0 and LACKING:
+                    async_copy_load(a_free, a_next, mask=(k0 + part * PART + a_ks >= 0) & (a_rows >= 0))
+                    async_copy_load(b_free, b_next, mask=(k0 + part * PART + b_ks >= 0) & (b_cols >= 0))
+                else:
+                    async_copy_load(a_free, a_next)
+                    async_copy_load(b_free, b_next)
         async_copy_commit()
     a_base += (STAGES - 1) * TILE_K * a_col
     b_base += (STAGES - 1) * TILE_K * b_row
-    slot = 0
-    for tile in range(tiles):
-        async_copy_wait(STAGES - 2)
-        # Everybody's copies are there, and everybody is done with the buffer that comes before this one in the ring.
-        barrier()
-        if tile + STAGES - 1 < tiles:
-            free = (slot + STAGES - 1) % STAGES
-            async_copy_load(a_ring.index(free), a_base + a_offsets)
-            async_copy_load(b_ring.index(free), b_base + b_offsets)
-        async_copy_commit()
-        a_base += TILE_K * a_col
-        b_base += TILE_K * b_row
-        acc = _multiply(
-            a_ring.index(slot), b_ring.index(slot), acc, GROUPS, TILE_K, THREAD_M, THREAD_N,
-            A_FRAGMENT, B_FRAGMENT, SINGLE, ACROSS, PINNED,
-        )  # fmt: skip
-        slot = (slot + 1) % STAGES
+    # In both loops: once everybody is at the barrier, everybody's copies are there, and everybody is done with the
+    # buffer before this one, which is the one to fill.
+    if PARTS == 1:
+        slot = 0
+        for tile in range(tiles):
+            async_copy_wait(STAGES - 2)
+            barrier()
+            if tile + STAGES - 1 < tiles:
+                free = (slot + STAGES - 1) % STAGES
+                async_copy_load(a_ring.index(free), a_base + a_offsets)
+                async_copy_load(b_ring.index(free), b_base + b_offsets)
+            async_copy_commit()
+            a_base += TILE_K * a_col
+            b_base += TILE_K * b_row
+            acc = _multiply(
+                (a_ring.index(slot),), (b_ring.index(slot),), acc, GROUPS, TILE_K, THREAD_M, THREAD_N,
+                A_FRAGMENT, B_FRAGMENT, SINGLE, ACROSS, PINNED,
+            )  # fmt: skip
+            slot = (slot + 1) % STAGES
+    else:
+        for turn in range(0, tiles, STAGES):
+            for stage in gl.static_range(STAGES):
+                if turn + stage < tiles:
+                    async_copy_wait(STAGES - 2)
+                    barrier()
+                    more = turn + stage + STAGES - 1 < tiles
+                    acc = _multiply(
+                        a_tiles[stage], b_tiles[stage], acc, GROUPS, TILE_K, THREAD_M, THREAD_N,
+                        A_FRAGMENT, B_FRAGMENT, SINGLE, ACROSS, PINNED, PARTS,
+                        a_tiles[(stage + STAGES - 1) % STAGES], a_base + a_offsets, a_col,
+                        gl.full([PART, TILE_M], more, gl.int1, A_COPY),
+                        b_tiles[(stage + STAGES - 1) % STAGES], b_base + b_offsets, b_row,
+                        gl.full([PART, TILE_N], more, gl.int1, B_COPY),
+                    )  # fmt: skip
+                    async_copy_commit()
+                    a_base += TILE_K * a_col
+                    b_base += TILE_K * b_row
     async_copy_wait(0)
 
     sums = gl.allocate_shared_memory(gl.float32, [GROUPS, TILE_M, TILE_N], SUMS)
@@ -267,7 +318,7 @@ def champion_few_kernel(
     split_tiles, split_stride, rows, cols, bias, scale,
     TILE_K: constexpr, GROUPS: constexpr, STAGES: constexpr, THREAD_M: constexpr, THREAD_N: constexpr,
     ACROSS: constexpr, PINNED: constexpr, LACKING: constexpr, READ_C: constexpr, SPLIT: constexpr,
-    A_VECTOR: constexpr, B_VECTOR: constexpr, MAIN: constexpr, BELOW: constexpr, RIGHT: constexpr,
+    A_VECTOR: constexpr, B_VECTOR: constexpr, PARTS: constexpr, MAIN: constexpr, BELOW: constexpr, RIGHT: constexpr,
     BIAS: constexpr, ACTIVATION: constexpr, SCALED: constexpr,
 ):  # fmt: skip
     # What the plan knows of the strides, for 16 bytes a lane: the launcher only tells multiples of 16.
@@ -295,19 +346,22 @@ def champion_few_kernel(
         _tile_of_d(
             a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, alpha, beta,
             program // across * MAIN[0], program % across * MAIN[1], rows, cols, first, tiles, finish,
-            TILE_K, GROUPS, STAGES, THREAD_M, THREAD_N, ACROSS, PINNED, LACKING, READ_C, A_VECTOR, B_VECTOR, MAIN,
+            TILE_K, GROUPS, STAGES, THREAD_M, THREAD_N, ACROSS, PINNED, LACKING, READ_C, A_VECTOR, B_VECTOR, PARTS,
+            MAIN,
         )  # fmt: skip
     if BELOW is not None:  # noqa: SIM102 (compile-time, then run-time)
         if (program >= main) & (program < below):
             _tile_of_d(
                 a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, alpha, beta,
                 rows, (program - main) * BELOW[1], M, N, first, tiles, finish,
-                TILE_K, GROUPS, STAGES, THREAD_M, THREAD_N, ACROSS, PINNED, LACKING, READ_C, A_VECTOR, B_VECTOR, BELOW,
+                TILE_K, GROUPS, STAGES, THREAD_M, THREAD_N, ACROSS, PINNED, LACKING, READ_C, A_VECTOR, B_VECTOR, PARTS,
+                BELOW,
             )  # fmt: skip
     if RIGHT is not None:  # noqa: SIM102 (compile-time, then run-time)
         if program >= below:
             _tile_of_d(
                 a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, alpha, beta,
                 (program - below) * RIGHT[0], cols, rows, N, first, tiles, finish,
-                TILE_K, GROUPS, STAGES, THREAD_M, THREAD_N, ACROSS, PINNED, LACKING, READ_C, A_VECTOR, B_VECTOR, RIGHT,
+                TILE_K, GROUPS, STAGES, THREAD_M, THREAD_N, ACROSS, PINNED, LACKING, READ_C, A_VECTOR, B_VECTOR, PARTS,
+                RIGHT,
             )  # fmt: skip
