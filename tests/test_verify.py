@@ -135,3 +135,19 @@ def test_integers_must_be_exact(rng) -> None:
     assert tolerance_for(problem) == 0 and verify(problem, operands, exact).correct
     exact[4, 4] += 1
     assert not verify(problem, operands, exact).correct
+
+
+def test_single_products_of_three_tf32_parts_pass_and_of_one_fail(rng) -> None:
+    failed = 0
+    for _ in range(300):
+        problem = Problem.dense(1, 1, 1, precision="tf32x3")
+        operands = operands_for(problem, rng)
+        a, b = operands["A"], operands["B"]
+        high_a, high_b = to_tf32(a, True), to_tf32(b, True)
+        low_a, low_b = to_tf32(a - high_a, True), to_tf32(b - high_b, True)
+        three = sum(x.astype(np.float64) * y for x, y in ((high_a, low_b), (low_a, high_b), (high_a, high_b)))
+        operands["D"] = three.astype(np.float32)
+        assert verify(problem, operands).correct
+        operands["D"] = (high_a.astype(np.float64) * high_b).astype(np.float32)
+        failed += not verify(problem, operands).correct
+    assert failed > 290
