@@ -50,7 +50,7 @@ def chosen_for(shape: Shape, dtype: torch.dtype) -> Decision:
 
 def compile_ahead(shapes: list[Shape], dtype: torch.dtype) -> None:
     """All of the library's kernels on all cores: one by one, as calls would, takes 10 seconds each."""
-    plans = {decision.chosen.plan for decision in (chosen_for(shape, dtype) for shape in shapes)} - {None}
+    plans = [plan for shape in shapes if (plan := chosen_for(shape, dtype).chosen.plan) is not None]
     results = compile_many([(plan, 90) for plan in plans])
     failed = [result for result in results if isinstance(result, CompileError)]
     print(f"{len(plans)} kernels compiled, {len(failed)} failed", *failed, file=sys.stderr, flush=True)

@@ -56,8 +56,9 @@ def tolerance_for(problem: Problem) -> float:
 
     Rounding the result to D's type costs at most half its epsilon; the error of an fp32 sum of K products grows as the
     square root of K (N. Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., section 4.2), with an
-    allowance of 4. Tensor cores add a bias, and tf32 the rounding of its operands (tf32x3 what its three products leave
-    out): twice what it comes to on average, or five times where there are too few results to average over. A result of integers must be exact.
+    allowance of 4. Tensor cores add a bias, and tf32 the rounding of its operands (tf32x3 what its three products
+    leave out): twice what it comes to on average, or five times where there are too few results to average over. A
+    result of integers must be exact.
     """
     if problem.d.dtype.is_integer:
         return 0.0
