@@ -91,6 +91,25 @@ def test_a_transposed_out_of_a_batch(rng, device) -> None:
         assert_close(out, a.double() @ b.double(), 16)
 
 
+def test_out_shares_memory_with_an_operand_of_a_warm_call(rng, device) -> None:
+    """Strides and types are those of the call before; only the addresses say that out is read, too."""
+    n = 24
+    kept = normal(rng, 4, n, n, device=device)
+    for name in "abc":
+        for _ in range(CALLS):
+            a, b, c, out = kept.clone()
+            for where in (out, {"a": a, "b": b, "c": c}[name]):
+                rungemm.matmul(a, b, out=where) if name != "c" else rungemm.addmm(c, a, b, out=where)
+                want = kept[0].double() @ kept[1].double() + (kept[2].double() if name == "c" else 0)
+                assert_close(where, want, n, steps=2)
+        for _ in range(CALLS):  # half over an operand
+            flat = torch.cat((kept[0].flatten(), kept[1].flatten(), kept[2].flatten(), kept[3].flatten()))
+            a, b = flat[: n * n].view(n, n), flat[n * n : 2 * n * n].view(n, n)
+            out = flat[n * n // 2 : n * n // 2 + n * n].view(n, n)
+            rungemm.matmul(a, b, out=out)
+            assert_close(out, kept[0].double() @ kept[1].double(), n)
+
+
 def test_an_out_that_overlaps_itself_is_refused(rng, device) -> None:
     a, b = normal(rng, 4, 8, device=device), normal(rng, 8, 6, device=device)
     flat = torch.zeros(100, device=device)
@@ -274,7 +293,12 @@ def test_the_default_precision_is_torchs_and_explained() -> None:
 
 def test_modes_do_not_leak_into_each_other(rng, device) -> None:
     w, x = normal(rng, 8, 16, device=device).requires_grad_(), normal(rng, 5, 16, device=device)
+    b, c = w.detach().mT.contiguous().requires_grad_(), normal(rng, 8, device=device)
     for _ in range(CALLS):
+        for call in (rungemm.matmul, lambda x, b: rungemm.addmm(c, x, b), lambda x, b: rungemm.gemm(x, b, bias=c)):
+            with torch.no_grad():
+                assert not call(x, b).requires_grad
+            assert call(x, b).requires_grad and not call(x, b.detach()).requires_grad
         assert rungemm.linear(x, w).requires_grad
         with torch.no_grad():
             assert not rungemm.linear(x, w).requires_grad

@@ -74,6 +74,12 @@ class Card:
         spaces = {space.name for space in option.plan.workspaces}
         assert roles - spaces <= set(addresses), f"the plan reads {roles - spaces - set(addresses)}"
         self.launched.append(option.name)
+        # A kernel writes D while others still read: only C may be D itself, element for element.
+        for role, matrix in (("A", p.a), ("B", p.b), ("C", p.c if p.reads_c else None)):
+            if matrix is not None and not (role == "C" and p.c == p.d and addresses["C"] == addresses["D"]):
+                first, last = addresses[role], addresses[role] + matrix.furthest_offset(p.batch) * matrix.dtype.bytes
+                end = addresses["D"] + p.d.furthest_offset(p.batch) * p.d.dtype.bytes
+                assert last < addresses["D"] or end < first, f"D is written while {role} is read"
         a, b = (memory(addresses[role], matrix, p.batch).double() for role, matrix in (("A", p.a), ("B", p.b)))
         value = p.alpha * (a @ b)
         if p.reads_c:
