@@ -122,12 +122,12 @@ class ChampionMma(MmaRung):
         a narrow one. The weights part some sixty compiled kernels into those that spilled and those that did not."""
         triple = products_of(problem) == 3
         threads = 32 * config.num_warps
-        pressure: float = self.accumulators(problem, config) + 6 * config.stages
+        pressure: float = self.accumulators(problem, config) + 6 * config.stages + (22 if triple else 0)
         pressure += self.fragments(problem, config) * (5 / 3 if triple else 1)
         sides = zip(self.ways(problem, config), (config.tile_m, config.tile_n), (1, 0), strict=True)
         for way, side, k_axis in sides:
             vectors = cdiv(side * config.tile_k, way.vector * threads)
-            across = 2.0 if problem.a.dtype.bytes == 2 else 2.5
+            across = 2.0 if problem.a.dtype.bytes == 2 else 3.5 if k_axis == 1 else 2.5
             pressure += vectors * (1 if way.near == k_axis else across) * (1 if way.wide else 3)
         return pressure
 
@@ -192,7 +192,7 @@ class ChampionMma(MmaRung):
             if (tile_m > 16 and tile_m >= 2 * problem.m) or (tile_n > 16 and tile_n >= 2 * problem.n):
                 continue
             for k_bytes in (64, 128, 256):
-                if k_bytes == 256 and tile_m * tile_n > 64 * 64:
+                if k_bytes == 256 and (tile_m * tile_n > 64 * 64 or products_of(problem) == 3):
                     continue
                 base = MmaChampionConfig(
                     tile_m=tile_m, tile_n=tile_n, tile_k=k_bytes // element, num_warps=warps_m * warps_n,
@@ -210,7 +210,8 @@ class ChampionMma(MmaRung):
         """
         ways = self.ways(problem, config)
         stage = (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
-        most = 6 if config.tile_m * config.tile_n <= 16 * 128 and ways[0].wide and ways[1].wide else 4
+        narrow = config.tile_m * config.tile_n <= 16 * 128 and products_of(problem) == 1
+        most = 6 if narrow and ways[0].wide and ways[1].wide else 4
         most = most if ways[0].asynchronous and ways[1].asynchronous else 3
         # Read early, fragments take registers of their own: where a thread has few left, or many to read, not.
         margin = 14 if problem.a.dtype.bytes == 2 else 24
