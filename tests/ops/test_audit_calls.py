@@ -133,6 +133,22 @@ def test_a_default_device_changes_nothing(rng, device) -> None:
             assert rungemm.matmul(a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)).dtype == torch.bfloat16
 
 
+def test_tensors_that_hold_tensors_go_to_torch(rng, device) -> None:
+    """DTensor, quantised weights and their like know torch's operators, not ours."""
+    two_tensor = pytest.importorskip("torch.testing._internal.two_tensor")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            assert "rungemm" not in str(func)
+            return func(*args, **(kwargs or {}))
+
+    x, w = normal(rng, 3, 4, device=device), normal(rng, 5, 4, device=device)
+    with Recorder():
+        got = rungemm.linear(two_tensor.TwoTensor(x, 2 * x), w, activation="gelu")
+    assert_close(got.b, F.gelu(2 * x.double() @ w.double().mT), 4, steps=4)
+
+
 def test_whole_numbers_stay_exact(rng, device) -> None:
     a, b = (torch.from_numpy(rng.integers(-128, 128, (24, 24))).to(torch.int8).to(device) for _ in range(2))
     c = torch.from_numpy(rng.integers(-(2**28), 2**28, (24, 24))).to(torch.int32).to(device)

@@ -363,9 +363,13 @@ def _remember(
 
 
 def _overridden(*tensors: Tensor) -> bool:
-    """Whether a tensor's class has torch functions of its own. torch's has_torch_function would also say yes wherever a
-    mode is on, such as a default device, which is no reason to compute elsewhere."""
-    return any(type(x) is not Tensor and type(x).__torch_function__ is not _NOT_OVERRIDDEN for x in tensors)
+    """Whether a tensor's class has torch functions of its own, or holds other tensors (DTensor, quantised weights).
+
+    torch's has_torch_function would also say yes wherever a mode is on, such as a default device, which is no reason to
+    compute elsewhere.
+    """
+    kinds = [type(x) for x in tensors if type(x) is not Tensor]
+    return any(k.__torch_function__ is not _NOT_OVERRIDDEN or hasattr(k, "__tensor_flatten__") for k in kinds)
 
 
 def _number(name: str, value: Any) -> float:
