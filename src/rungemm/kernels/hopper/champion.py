@@ -38,6 +38,13 @@ NEIGHBOUR = 1.15
 """A neighbour's setting is taken up to this ratio of the model's seconds for it to those for the model's own choice."""
 
 
+POOR = 0.97
+"""Of cuBLAS's time over a measured setting's: below this the setting is no model for its neighbours, and"""
+
+CLEARLY_BETTER = 0.9
+"""on its own problem it is left where the model promises for another less than this share of the time it took."""
+
+
 WORTH_A_CHANGE = 0.99
 """A measured setting is left for another only where the model promises so much less time."""
 
@@ -159,7 +166,7 @@ class ChampionHopper(Kernel[HopperConfig]):
         by_shared = gpu.shared_per_sm // (self.shared_bytes(problem, config) + gpu.shared_reserved)
         # The multipliers may take 240 registers a thread; the loader's warps are few.
         threads = 32 * config.num_warps * config.owners + 128
-        by_registers = gpu.registers_per_sm // (threads * 168)
+        by_registers = gpu.registers_per_sm // (threads * (self.max_registers(problem, config, gpu) or 168))
         return gpu.sms * max(1, min(by_shared, by_registers))
 
     def max_registers(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> int | None:
@@ -178,6 +185,10 @@ class ChampionHopper(Kernel[HopperConfig]):
 
     def estimate(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> float:
         """Seconds that a supported config should take; see :mod:`.estimate`."""
+        return seconds(self.work(problem, config, gpu))
+
+    def work(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> Work:
+        """What the estimate is made from."""
         setup = set_up(problem, config.swap)
         dtype = problem.a.dtype
         m, n = setup.problem.m, setup.problem.n
@@ -185,16 +196,14 @@ class ChampionHopper(Kernel[HopperConfig]):
         inside = m / max(rows[0], 1) * config.tile_m + n / max(rows[1], 1) * config.tile_n
         activation = None if problem.epilogue is None else problem.epilogue.activation
         peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
-        return seconds(
-            Work(
-                config.tile_m, config.tile_n, config.tile_k, self.tiles(problem, config),
-                cdiv(setup.problem.k, config.tile_k), self.programs(problem, config, gpu),
-                self.resident(problem, config, gpu), gpu.sms, dtype.bytes, problem.d.dtype.bytes,
-                peak / gpu.sms / (1e6 * TENSOR_MHZ), problem.minimum_bytes, 1e9 * gpu.dram_gbs,
-                copy_seconds(setup.copies, gpu), config.stream, config.schedule == "turns", setup.a_in_registers,
-                config.promote, config.splits, inside / (config.tile_m + config.tile_n), 4 * m * n,
-                ACTIVATION_CLOCKS[activation],
-            )
+        return Work(
+            config.tile_m, config.tile_n, config.tile_k, self.tiles(problem, config),
+            cdiv(setup.problem.k, config.tile_k), self.programs(problem, config, gpu),
+            self.resident(problem, config, gpu), config.stages, gpu.sms, dtype.bytes, problem.d.dtype.bytes,
+            peak / gpu.sms / (1e6 * TENSOR_MHZ), problem.minimum_bytes, 1e9 * gpu.dram_gbs,
+            copy_seconds(setup.copies, gpu), config.stream, config.schedule == "turns", setup.a_in_registers,
+            config.promote, config.splits, inside / (config.tile_m + config.tile_n), 4 * m * n,
+            ACTIVATION_CLOCKS[activation],
         )  # fmt: skip
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[HopperConfig]:
@@ -211,12 +220,13 @@ class ChampionHopper(Kernel[HopperConfig]):
         yield from (config for config in order if config != tuned)
 
     def tuned(self, problem: Problem, gpu: Gpu, least: float) -> HopperConfig | None:
-        """The shipped table's setting, if the kernel takes it; a neighbour's, if the model does not think it bad.
+        """The shipped table's setting, if the kernel takes it and it did well, or the model knows none that is clearly
+        better; a neighbour's, if it did well and the model does not think it bad.
 
         ``least`` is the model's least estimate, in seconds. A neighbour's ring is made to fit, and what depends on its
         number of tiles (``programs``, ``splits``) is not borrowed.
         """
-        found = nearest(problem, gpu)
+        found = nearest(problem, gpu, POOR)
         if found is None:
             return None
         entry, exact = found
@@ -229,7 +239,11 @@ class ChampionHopper(Kernel[HopperConfig]):
             config = replace(config, stages=self.most_stages(problem, config, gpu))
         if self.supports(problem, config, gpu) is not None:
             return None
-        if not exact and self.estimate(problem, config, gpu) > NEIGHBOUR * least:
+        if exact:
+            given_up = entry.ratio < POOR and 1e6 * least < CLEARLY_BETTER * entry.us
+        else:
+            given_up = self.estimate(problem, config, gpu) > NEIGHBOUR * least
+        if given_up:
             return None
         return self.hiding(problem, config, gpu)
 

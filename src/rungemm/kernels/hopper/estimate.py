@@ -2,10 +2,12 @@
 
     time = launch + copies + max(DRAM, work of the busiest SM)
 
-An SM's work is a number of K steps, each as long as the slower of its products and its loads, and for every tile the
-filling of the ring and an epilogue that nothing hides (but ping-pong hides all but the last). The constants are fitted
-to 54 problems and 287 settings timed on an H200 (``tools/tuned_hopper.py --fit``): the setting that the model ranks
-first takes 1.023 times the best one's time in the geometric mean, and its seconds are 9% off in the root mean square.
+An SM's work is a number of K steps, each as long as the slower of its products and its loads, or as the ring's depth
+lets a load's latency be hidden, and for every tile the filling of the ring and an epilogue that nothing hides (but
+ping-pong hides all but the last). The constants are fitted to 124 problems and 479 settings timed on an H200
+(``tools/tuned_hopper.py --fit``): the setting that the model ranks first takes 1.004 times the best one's time in the
+geometric mean, and its seconds are 8.5% off in the root mean square; on problems that a fit has not seen 1.006 times
+and 9.2%. Without the ring's depth it was 1.023 times and 11%.
 """
 
 from __future__ import annotations
@@ -18,29 +20,31 @@ CLOCK = 1.71e9
 """Hz, under the power that tensor cores draw."""
 PRODUCTS = 0.88
 """The share of the tensor cores' rate that a full pipeline reaches."""
-L2_BYTES_A_CLOCK = 90
+L2_BYTES_A_CLOCK = 87
 """What an SM loads from L2, bytes a clock."""
-OUTSIDE = 3.6
+OUTSIDE = 3.9
 """What a row outside the matrix, which TMA fills with zeros, takes of a loaded row's time."""
-DRAM_SHARE = 0.915
+DRAM_SHARE = 0.86
 """The share of the datasheet's bandwidth that reading gets."""
-LAUNCH = 2.3e-6
-FILL = 0.45e-6
+LAUNCH = 1.9e-6
+FILL = 0.15e-6
 """From the first load of a program to its first product."""
-STEP = 26e-9
+STEP = 33e-9
 """Of a K step, besides its bytes and products: the loader's and the multipliers' barriers."""
-STORE = 1.25e-6
+STORE = 1.22e-6
 """From a tile's last product to its last store, besides the bytes."""
-SHARING = 2.7e-6
+SHARING = 3.9e-6
 """Of a tile that several programs share: leaving a part, counting, reading the others' parts."""
-APART = 1.93
+APART = 1.7
 """Programs that share tiles along K read different parts of A and B at one time: L2 hits less."""
-REDUCTION = 2.5e-6
+LATENCY = 0.87e-6
+"""From a free stage of the ring to its products' operands, loads under way in other stages or not."""
+REDUCTION = 2.7e-6
 """A second launch that adds up the splits, besides its bytes."""
 PARTIAL_BYTES = 3e12
 """Bytes a second at which it reads them, from L2."""
 FROM_REGISTERS = 1.035
-FROM_REGISTERS_BY_TURNS = 2.67
+FROM_REGISTERS_BY_TURNS = 1.45
 """A through registers: how much longer the products take; by turns nobody hides the reading."""
 ACTIVATION_CLOCKS = {None: 0.0, "relu": 0.03, "silu": 0.15, "gelu_tanh": 0.17, "gelu": 0.25}
 """What an activation takes an SM, clocks an element of D: its instructions (2, 5, 8 and 19, of which all but relu's
@@ -57,6 +61,7 @@ class Work:
         steps: along K.
         programs: in the grid.
         resident: programs that run at once, on all ``sms``.
+        stages: of the ring.
         sms: of the card.
         element_bytes: of A and B.
         out_bytes: of D.
@@ -81,6 +86,7 @@ class Work:
     steps: int
     programs: int
     resident: int
+    stages: int
     sms: int
     element_bytes: int
     out_bytes: int
@@ -98,8 +104,8 @@ class Work:
     activation_clocks: float = 0.0
 
 
-def step_seconds(work: Work) -> float:
-    """One K step of one tile on an SM of its own."""
+def product_seconds(work: Work) -> float:
+    """The products of one K step of one tile."""
     products = 2 * work.tile_m * work.tile_n * work.tile_k / (work.flops_a_clock * PRODUCTS)
     # wgmma reads 64 rows of A for every instruction: of a narrow tile that takes longer than the products.
     instructions = work.tile_m // 64 * (work.tile_k * work.element_bytes // 32)
@@ -108,19 +114,47 @@ def step_seconds(work: Work) -> float:
         products *= FROM_REGISTERS_BY_TURNS if work.turns else FROM_REGISTERS
     if work.promote:
         products *= 1 + 0.35 / work.promote
-    loads = (work.tile_m + work.tile_n) * work.tile_k * work.element_bytes / L2_BYTES_A_CLOCK
+    return products / CLOCK
+
+
+def step_seconds(work: Work, crowd: int) -> float:
+    """One K step of each of ``crowd`` programs that share an SM: by its products, its loads, or the ring's depth.
+
+    A stage is filled again only when its products are done, so that of every stage but one a load's latency and the
+    products pass between two steps; other programs of the SM do not wait meanwhile.
+    """
+    products = product_seconds(work)
+    loads = (work.tile_m + work.tile_n) * work.tile_k * work.element_bytes / (L2_BYTES_A_CLOCK * CLOCK)
     loads *= work.inside + (1 - work.inside) * OUTSIDE
-    return max(products, loads, 64.0) / CLOCK
+    ring = (LATENCY + products) / max(1, work.stages - 1)
+    return max(crowd * max(products, loads, 64.0 / CLOCK), ring)
 
 
 def seconds(work: Work) -> float:
     """The estimate."""
-    step = step_seconds(work)
+    # More programs than an SM holds run one after another; the last of them share the SMs with fewer.
+    rounds, rest = divmod(work.programs, work.resident)
+    busy = rounds * _round_seconds(work, work.resident // work.sms)
+    if rest:
+        busy += _round_seconds(work, -(-rest // work.sms))
+    if work.turns and work.tiles < 2 * work.programs:
+        busy += 0.3e-6
+    overhead = LAUNCH + work.copy_seconds
+    if work.splits > 1:
+        overhead += REDUCTION + work.splits * work.sum_bytes / PARTIAL_BYTES
+    dram = work.dram_bytes / (DRAM_SHARE * work.dram_rate)
+    shared = SHARING if work.stream and work.tiles * work.splits % work.programs else 0.0
+    # Where DRAM decides, the setting with less to do besides is still the better one.
+    return overhead + max(busy, dram + FILL + STORE + shared) + 0.03 * busy
+
+
+def _round_seconds(work: Work, crowd: int) -> float:
+    """Of programs that run at once, ``crowd`` of them on the fullest SM."""
+    step = step_seconds(work, crowd)
     tile_bytes = work.tile_m * work.tile_n
     store = STORE + tile_bytes * (work.out_bytes / 32 + work.activation_clocks) / CLOCK
     pieces, steps = work.tiles * work.splits, work.steps / work.splits
-    each = pieces // work.programs
-    left_over = pieces % work.programs
+    each, left_over = divmod(pieces, work.programs)
     shared = tail = 0.0
     if work.stream and left_over:
         most = each
@@ -132,16 +166,4 @@ def seconds(work: Work) -> float:
         most = each + (left_over > 0)
     tiles_in_a_row = most + (shared > 0)
     hidden = max(0, tiles_in_a_row - 1) if work.turns else 0
-    busy = most * steps * step + shared + FILL + (tiles_in_a_row - hidden) * store
-    # More programs than SMs share the SMs; their stores and fills overlap.
-    rounds = max(1.0, work.programs / work.resident)
-    crowd = max(1.0, min(work.programs, work.resident) / work.sms)
-    busy = rounds * (busy + (crowd - 1) * most * steps * step)
-    if work.turns and work.tiles < 2 * work.programs:
-        busy += 0.3e-6
-    overhead = LAUNCH + work.copy_seconds + (most * steps + tail) * STEP
-    if work.splits > 1:
-        overhead += REDUCTION + work.splits * work.sum_bytes / PARTIAL_BYTES
-    dram = work.dram_bytes / (DRAM_SHARE * work.dram_rate)
-    # Where DRAM decides, the setting with less to do besides is still the better one.
-    return overhead + max(busy, dram + FILL + STORE + (SHARING if shared else 0.0)) + 0.03 * busy
+    return FILL + most * steps * step + shared + (tiles_in_a_row - hidden) * store + (most * steps + tail) * STEP

@@ -19,7 +19,7 @@ from .operands import operand_of
 
 __all__ = ["FORMAT", "Tuned", "kind_of", "nearest", "path_for"]
 
-FORMAT = 1
+FORMAT = 2
 
 NEAR = 0.75
 """Neighbours count up to this distance: the sum of the binary logarithms by which M, N and K differ."""
@@ -31,7 +31,7 @@ OTHER_LAYOUT = 0.1
 @dataclass(frozen=True)
 class Tuned:
     """One entry: the problem it was measured on, the setting as :meth:`Config.to_dict` wrote it, cuBLAS's time over its
-    own, and the file of the measurement."""
+    own, its own in microseconds, and the file of the measurement."""
 
     bits: int
     precision: str
@@ -42,6 +42,7 @@ class Tuned:
     k: int
     config: dict[str, Any]
     ratio: float
+    us: float
     source: str
 
 
@@ -78,12 +79,21 @@ def _distance(problem: Problem, kind: tuple[int, str, str, bool], entry: Tuned) 
     return away + sum(abs(math.log2(ours / theirs)) for ours, theirs in pairs)
 
 
-def nearest(problem: Problem, gpu: Gpu) -> tuple[Tuned, bool] | None:
-    """The nearest entry and whether its extents are the problem's own; ``None`` where nothing near was measured."""
+def nearest(problem: Problem, gpu: Gpu, worth: float = 0.0) -> tuple[Tuned, bool] | None:
+    """The nearest entry and whether its extents are the problem's own; ``None`` where nothing near was measured.
+
+    A neighbour counts only with a ratio of at least ``worth``.
+    """
     if problem.is_empty or problem.k == 0:
         return None
     kind = kind_of(problem)
-    best = min(_entries(path_for(gpu)), key=lambda entry: _distance(problem, kind, entry), default=None)
-    if best is None or _distance(problem, kind, best) > NEAR:
+    extents = problem.m, problem.n, problem.k
+
+    def distance(entry: Tuned) -> float:
+        usable = entry.ratio >= worth or (entry.m, entry.n, entry.k) == extents
+        return _distance(problem, kind, entry) if usable else math.inf
+
+    best = min(_entries(path_for(gpu)), key=distance, default=None)
+    if best is None or distance(best) > NEAR:
         return None
-    return best, (best.m, best.n, best.k) == (problem.m, problem.n, problem.k)
+    return best, (best.m, best.n, best.k) == extents
