@@ -120,3 +120,25 @@ def test_no_tensor_is_held_by_what_is_remembered(way, rng, device) -> None:
     tensors = [t for t in gc.get_objects() if type(t) in (torch.Tensor, torch.nn.Parameter)]
     alive = [t for t in tensors if t.untyped_storage()._cdata in storages]
     assert not alive
+
+
+def test_a_patched_linear_goes_straight_to_torch_where_cublas_is_chosen(way, rng, device, monkeypatch) -> None:
+    from rungemm.ops import patching
+
+    layer = rungemm.patch(torch.nn.Linear(24, 40))
+    x = normal(rng, 6, 24, device=device)
+    want = torch.nn.functional.linear(x, layer.weight, layer.bias)
+    asked = []
+    real = patching.linear
+    monkeypatch.setattr(patching, "linear", lambda *a, **kw: asked.append(1) or real(*a, **kw))
+    for number in range(4):
+        got = layer(x)
+        torch.testing.assert_close(got, want)
+        got.sum().backward()
+        assert len(asked) == (1 if way == "cublas" else number + 1)
+    torch.testing.assert_close(layer.bias.grad, torch.full((40,), 24.0))
+    asked.clear()
+    layer(x.double().float()[:5])  # another shape is another question
+    rungemm.forget()
+    layer(x)
+    assert len(asked) == 2

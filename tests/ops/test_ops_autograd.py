@@ -100,7 +100,9 @@ def test_only_what_is_needed_is_computed(rng, device, monkeypatch) -> None:
     calls = []
     monkeypatch.setattr(core, "execute", lambda *a, _real=core.execute: calls.append(1) or _real(*a))
     result.sum().backward()
-    assert len(calls) == 1 and x.grad is None
+    # Where cuBLAS is chosen on a card, torch's own linear was called, and its derivative is torch's too.
+    assert len(calls) == (0 if type(result.grad_fn).__name__ == "MmBackward0" else 1)
+    assert x.grad is None
     assert_close(w.grad, x.double().sum(0).expand(5, 3), 4)
 
 

@@ -8,10 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from .api import linear
+from .execute import follow
+from .front import fronts, key_of
 
 __all__ = ["patch", "unpatch"]
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+QUESTIONS_KEPT = 4096
+
+_by_torch: dict[tuple[object, ...], bool] = {}
+"""Whether cuBLAS was chosen for an input's shape and type. Then torch's own linear is right whatever else the tensors
+are, so that nothing else need be asked of them: the questions of the short way would cost as much as the call itself.
+"""
+follow(_by_torch)
 
 
 class PatchedLinear(nn.Linear):
@@ -20,7 +31,20 @@ class PatchedLinear(nn.Linear):
     rungemm_precision: str | None = None
 
     def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias, precision=self.rungemm_precision)
+        weight, bias, precision = self.weight, self.bias, self.rungemm_precision
+        if precision is not None or torch.compiler.is_compiling():
+            return linear(input, weight, bias, precision=precision)
+        question = (input.shape, input.dtype, self.out_features)
+        known = _by_torch.get(question)
+        if known:
+            return nn.functional.linear(input, weight, bias)
+        result = linear(input, weight, bias)
+        if known is None and len(_by_torch) < QUESTIONS_KEPT:
+            key = key_of("linear", input, weight, None, bias, None, None, None)
+            front = None if key is None else fronts.get(key)
+            if front is not None:
+                _by_torch[question] = front.entry.by_torch and front.call is not None
+        return result
 
 
 def patch(model: ModuleT, *, precision: str | None = None) -> ModuleT:
