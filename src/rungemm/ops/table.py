@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..hardware import Gpu
 from ..problem import Matrix, Problem
 
-__all__ = ["FORMAT", "TABLES", "Entry", "Table", "TableError", "class_of", "load_table", "table_of"]
+__all__ = ["FORMAT", "TABLES", "Entry", "Table", "TableError", "class_of", "load_table", "read_records", "table_of"]
 
 FORMAT = 1
 TABLES = Path(__file__).parent / "tables"
@@ -106,6 +106,17 @@ def _distance(one: Shape, other: Shape) -> float:
     return sum(abs(math.log2(x / y)) for x, y in zip(one[1:], other[1:], strict=True))
 
 
+def read_records(records: Iterable[dict[str, Any]]) -> Iterator[tuple[Class, Shape, Entry]]:
+    """A file's records as :class:`Table` takes them."""
+    for record in records:
+        kind = (
+            record["dtype"], record["out_dtype"], record["precision"], record["layout"],
+            bool(record["aligned"]), bool(record["reads_c"]),
+        )  # fmt: skip
+        shape = record["batch"], record["m"], record["n"], record["k"]
+        yield kind, shape, Entry(record["kernel"], record["config"], record["ratio"], record["source"])
+
+
 def load_table(path: Path) -> Table:
     """The table in a file.
 
@@ -116,17 +127,7 @@ def load_table(path: Path) -> Table:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] != FORMAT:
             raise TableError(f"{path} has format {document['format']}, this rungemm reads {FORMAT}: make it again")
-        return Table(
-            (
-                (
-                    record["dtype"], record["out_dtype"], record["precision"], record["layout"],
-                    bool(record["aligned"]), bool(record["reads_c"]),
-                ),
-                (record["batch"], record["m"], record["n"], record["k"]),
-                Entry(record["kernel"], record["config"], record["ratio"], record["source"]),
-            )
-            for record in document["entries"]
-        )  # fmt: skip
+        return Table(read_records(document["entries"]))
     except (OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, TableError):
             raise

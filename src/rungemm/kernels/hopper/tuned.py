@@ -17,7 +17,7 @@ from ...hardware import Gpu
 from ...problem import Problem
 from .operands import operand_of
 
-__all__ = ["FORMAT", "Tuned", "kind_of", "nearest", "path_for"]
+__all__ = ["FORMAT", "Tuned", "entries", "kind_of", "nearest", "path_for"]
 
 FORMAT = 2
 
@@ -57,7 +57,8 @@ def path_for(gpu: Gpu) -> Path:
 
 
 @cache
-def _entries(path: Path) -> tuple[Tuned, ...]:
+def entries(path: Path) -> tuple[Tuned, ...]:
+    """All of a file, read once."""
     if not path.exists():
         return ()
     document = json.loads(path.read_text(encoding="utf-8"))
@@ -93,7 +94,7 @@ def nearest(problem: Problem, gpu: Gpu, worth: float = 0.0) -> tuple[Tuned, bool
         usable = entry.ratio >= worth or (entry.m, entry.n, entry.k) == extents
         return _distance(problem, kind, entry) if usable else math.inf
 
-    best = min(_entries(path_for(gpu)), key=distance, default=None)
+    best = min(entries(path_for(gpu)), key=distance, default=None)
     if best is None or distance(best) > NEAR:
         return None
     return best, (best.m, best.n, best.k) == extents
