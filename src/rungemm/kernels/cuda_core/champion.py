@@ -14,7 +14,7 @@ from ...dtypes import FP32
 from ...hardware import Gpu
 from ...problem import Matrix, Problem
 from ..common import cdiv, gemm_arguments
-from ..copies import Copy, copy_launches
+from ..copies import Copy, copy_launches, copy_seconds
 from ..epilogue import epilogue_arguments, epilogue_constants, rejects_epilogue
 from ..plan import Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
 from .champion_choice import few_settings, microseconds
@@ -195,20 +195,29 @@ def search_space(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
     and the smaller the product, the smaller the tile, since a block's way through memory takes its time.
     """
     tiles = cdiv(max(problem.m, 1), LARGE.tile_m) * cdiv(max(problem.n, 1), LARGE.tile_n)
-    large = list(_large_settings(problem))
-    if tiles >= 2 * gpu.sms:
+    large, split = list(_large_settings(problem)), list(_small_settings(problem, gpu))
+    few = few_settings(ChampionConfig())
+    usual = large[0] if tiles >= 2 * gpu.sms else split[0]
+    # What goes first as measured stays first unless the model promises clearly less time for another. Long sums of an
+    # unaligned product are as exact as cuBLAS's only as the large settings form them.
+    if not (usual is large[0] and usual.flush_k):
+        best = min((*split, *few), key=lambda config: model_us(problem, config, gpu))
+        if model_us(problem, best, gpu) < CLEARLY_BETTER * model_us(problem, usual, gpu):
+            yield best
+    if usual is large[0]:
         yield from large
-    # Splitting K between a block's warps saves the second launch; which pays is a matter of how full the SMs get.
-    split, few, loose = list(_small_settings(problem, gpu)), few_settings(ChampionConfig()), unaligned(problem)
-    best = min(few, key=lambda config: microseconds(problem, config, gpu, loose))
-    if microseconds(problem, best, gpu, loose) < microseconds(problem, split[0], gpu, loose):
-        yield best
     yield from split
     yield from few
-    if tiles < 2 * gpu.sms:
-        yield from large
+    yield from large
 
 
+def model_us(problem: Problem, config: ChampionConfig, gpu: Gpu) -> float:
+    """Microseconds that a setting should take (:mod:`.champion_choice`)."""
+    copies = copy_seconds(tuple(realigned(problem, config).values()), gpu)
+    return microseconds(problem, config, gpu, unaligned(problem), 1e6 * copies)
+
+
+CLEARLY_BETTER = 0.9
 LARGE = ChampionConfig(max_registers=128)
 SMALL = ChampionConfig(4, 64, 64, 16, 8, 4)
 
@@ -317,6 +326,11 @@ class ChampionFp32(SimtKernel):
         if config.k_groups > 1:
             return shared_bytes_of_few(config)
         return 2 * 4 * config.tile_k * (config.tile_m + config.tile_n + 2 * PAD)
+
+    def estimate(self, problem: Problem, config: SimtConfig, gpu: Gpu) -> float:
+        """Seconds that a supported config should take; see :mod:`.champion_choice`."""
+        assert isinstance(config, ChampionConfig)
+        return 1e-6 * model_us(problem, config, gpu)
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
         """Best guess first: the large tile where it fills the card, otherwise smaller ones and K in parts."""
