@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -26,7 +27,7 @@ import rungemm  # noqa: E402
 from rungemm.hardware import DEFAULT_GPU  # noqa: E402
 from rungemm.kernels.cuda_core.champion import ChampionFp32  # noqa: E402
 from rungemm.kernels.cuda_core.simt import SimtKernel  # noqa: E402
-from rungemm.ops import api, dispatch, execute, fallback, front, launch  # noqa: E402
+from rungemm.ops import api, dispatch, execute, fallback, front, launch, rows  # noqa: E402
 from rungemm.ops.table import Table  # noqa: E402
 from rungemm.problem import Matrix  # noqa: E402
 
@@ -102,6 +103,8 @@ def card(monkeypatch):
     monkeypatch.setattr(launch, "gpu_of", lambda device: DEFAULT_GPU)
     monkeypatch.setattr(launch, "decide", card.decide)
     monkeypatch.setattr(launch, "prepare", card.prepare)
+    # Products of this size would not be worth a derivative in Python.
+    monkeypatch.setattr(rows, "HOST_S", -math.inf)
     monkeypatch.setattr(launch, "driver", lambda: SimpleNamespace(relaxed_capture=contextlib.nullcontext))
     yield card
     rungemm.forget()
@@ -233,3 +236,20 @@ def test_training_takes_a_short_way_of_its_own(call, card, rng, device, monkeypa
     for _ in range(3):
         got = rungemm.matmul(a, weight.mT)
         assert_close(torch.autograd.grad(got.sum(), a)[0], weight.double().sum(0).expand(6, 16), 24, steps=8)
+
+
+def test_training_is_torchs_where_a_derivative_in_python_costs_more_than_it_saves(rng, device, monkeypatch) -> None:
+    x, w = normal(rng, 32, 24, device=device), normal(rng, 40, 24, device=device).requires_grad_()
+
+    def way() -> str:
+        rungemm.forget()
+        names = [type(rungemm.linear(x, w).grad_fn).__name__ for _ in range(2)]
+        assert names[0] == names[1]
+        return names[0]
+
+    assert way() == "_RowsBackward"
+    monkeypatch.setattr(rows, "HOST_S", 1.0)
+    assert way() == "MmBackward0"
+    # Long products keep the card busy whatever the host does.
+    monkeypatch.setattr(rows, "BUSY_S", 0.0)
+    assert way() == "_RowsBackward"

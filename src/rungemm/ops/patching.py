@@ -34,7 +34,7 @@ class PatchedLinear(nn.Linear):
         weight, bias, precision = self.weight, self.bias, self.rungemm_precision
         if precision is not None or torch.compiler.is_compiling():
             return linear(input, weight, bias, precision=precision)
-        question = (input.shape, input.dtype, self.out_features)
+        question = (input.shape, input.dtype, self.out_features, torch.is_grad_enabled())
         known = _by_torch.get(question)
         if known:
             return nn.functional.linear(input, weight, bias)
@@ -43,7 +43,7 @@ class PatchedLinear(nn.Linear):
             key = key_of("linear", input, weight, None, bias, None, None, None)
             front = None if key is None else fronts.get(key)
             if front is not None:
-                _by_torch[question] = front.entry.by_torch and front.call is not None
+                _by_torch[question] = front.call is not None and not hasattr(front.call, "launches")
         return result
 
 

@@ -13,6 +13,8 @@ from .core import product
 from .execute import entry_of
 from .fallback import apply_epilogue
 from .front import Front, torch_call
+from .launch import Entry
+from .model import CUBLAS
 
 __all__ = ["training_call"]
 
@@ -22,8 +24,8 @@ def training_call(
 ) -> Any:
     """A function of the original tensors for "linear" and "matmul" where a gradient is wanted.
 
-    torch's own, if cuBLAS was chosen for the product and would be for both products of its gradient; else one that
-    launches what was chosen, each for itself.
+    torch's own, if cuBLAS was chosen for the product and would be for both products of its gradient, or what the others
+    save is less than they cost the host; else one that launches what was chosen, each for itself.
 
     Args:
         a: (M, K), the rows of all batches; b: (K, N), as posed.
@@ -32,9 +34,10 @@ def training_call(
     rest = without_bias(epilogue)
     grad = torch.empty(a.shape[0], b.shape[1], dtype=front.dtype, device=a.device)
     one_type = front.dtype == a.dtype and (bias is None or bias.dtype == a.dtype)
-    if front.entry.by_torch and one_type and (precision == "default" or a.dtype != torch.float32):
+    if one_type and a.dtype in (torch.float32, torch.float16, torch.bfloat16):
         products = ((grad, b.mT, torch.empty_like(a)), (a.mT, grad, torch.empty_like(b)))
-        if all(entry_of(x, y, None, None, to, 1.0, 0.0, precision, None).by_torch for x, y, to in products):
+        derived = (entry_of(x, y, None, None, to, 1.0, 0.0, precision, None) for x, y, to in products)
+        if _torch_is_faster([front.entry, *derived]) and (precision == "default" or a.dtype != torch.float32):
             return torch_call(name, (a, b, None, bias), 1.0, 0.0, epilogue)
     transposed = name == "linear"
 
@@ -42,7 +45,31 @@ def training_call(
         value = _Rows.apply(x, w, bias, front, transposed, precision)
         return value if rest is None else apply_epilogue(value, None, rest)
 
+    call.launches = True  # type: ignore[attr-defined]
     return call
+
+
+HOST_S = 60e-6
+"""About what a derivative written in Python costs the host beyond torch's own, forward and backward."""
+
+BUSY_S = 200e-6
+"""Three products as long as this keep a card busy while the host prepares the next: then only their own time counts."""
+
+
+def _torch_is_faster(entries: list[Entry]) -> bool:
+    if all(entry.by_torch for entry in entries):
+        return True
+    busy = saved = 0.0
+    for entry in entries:
+        if entry.decision is None:
+            continue
+        chosen = entry.decision.chosen
+        cublas = [option.seconds for option in entry.decision.options if option.name == CUBLAS]
+        if not cublas:
+            return False
+        busy += chosen.seconds
+        saved += cublas[0] - chosen.seconds
+    return busy < BUSY_S and saved < HOST_S
 
 
 class _Rows(torch.autograd.Function):
