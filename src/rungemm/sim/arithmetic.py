@@ -5,6 +5,7 @@ Importing this module gives :class:`.tile.Tile` its operators.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -158,13 +159,22 @@ def _contract(name: str, a: Any, b: Any, x: Any, y: Any, element: ElementType, l
     return fma_tile(u, v, np.asarray(w), element, layout)
 
 
-def fma_tile(u: np.ndarray, v: np.ndarray, w: np.ndarray, element: ElementType, layout: Any) -> Tile:
-    """u * v + w, and the event."""
-    result = numeric.fma(u, v, w)
+SMALL = 512
+"""Elements of a tile whose multiply-adds are put off and done many at once."""
+
+
+def fma_tile(
+    u: np.ndarray, v: np.ndarray, w: np.ndarray, element: ElementType, layout: Any, shape: tuple[int, ...] = ()
+) -> Tile:
+    """u * v + w, and the event; ``shape`` of the result, where it is known to be of fp32."""
+    if shape and math.prod(shape) <= SMALL:
+        result = Tile.of_fma(u, v, w, shape, element, layout)
+    else:
+        result = Tile(numeric.fma(u, v, w), element, layout)
     if MACHINE.observer is not None:
         key = (id(layout), result.shape)
         emit("fma", layout=layout, shape=result.shape, element_bytes=element.bytes, key=key)
-    return Tile(result, element, layout)
+    return result
 
 
 def _comparison(name: str, function: Any, strict: bool) -> None:

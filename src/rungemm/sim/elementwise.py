@@ -54,8 +54,8 @@ def fma(x: Any, y: Any, z: Any) -> Any:
     if type(x) is type(y) is type(z) is Tile and x.element is y.element is z.element is F32:  # the common case, fast
         layout = z.layout
         if x.layout is layout and y.layout is layout:
-            broadcast_shape(broadcast_shape(x.shape, y.shape), z.shape)
-            return fma_tile(x.data, y.data, z.data, F32, layout)
+            shape = broadcast_shape(broadcast_shape(x.shape, y.shape), z.shape)
+            return fma_tile(x.data, y.data, z.data, F32, layout, shape)
     (a, b, c), element, layout, first = _spread(x, y, z)
     if element.kind != FLOAT:
         raise fault_at("type-error", f"fma takes floats, not {element}")

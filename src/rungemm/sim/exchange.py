@@ -37,10 +37,11 @@ class Side(NamedTuple):
 def exchange(source: Any, target: Any, element_bytes: int, arch: int) -> tuple[Side, Side]:
     """How the elements go into shared memory and how they come out.
 
-    Found from the PTX of Triton 3.6 for 200 random pairs of layouts, in which elements of 4 bytes always, those of 2
-    nearly always follow this: matrix instructions on one side only where that side's rows suit the other's threads,
-    reading before writing; then whole rows by ordinary ones; then matrix instructions on both sides; then less.
-    Known gap: where both sides share less than 4 bytes of a row, one of them may move more at once than is said here.
+    Found from the PTX of Triton 3.6 for 265 random pairs of layouts: matrix instructions on one side only where that
+    side's rows suit the other's threads, reading before writing; then whole rows by ordinary ones; then matrix
+    instructions on both sides; then less. Kinds and widths agree for 131 of 132 pairs with elements of 4 bytes, 64 of
+    70 with 2 and 43 of 63 with 1; bytes moved, and so wavefronts, for all but those. Known gaps: where both sides share
+    less than a row, one of them may move more at once than is said here, and matrices may go by fewer than four.
 
     Args:
         source, target: the layouts as :class:`rungemm.layouts.linear.LinearLayout` of the tile.

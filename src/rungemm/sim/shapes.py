@@ -5,6 +5,7 @@ Importing this module gives :class:`.tile.Tile` its methods of these names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -56,11 +57,17 @@ def expand_dims(tile: Any, axis: int) -> Any:
         raise fault_at("layout-mismatch", f"a dimension is added to a tile in {layout}: it must be a SliceLayout")
     if isinstance(tile, Pointer):
         known = align.expanded(tile.alignment, axis, 1) if MACHINE.observer is not None else None
-        return Pointer(tile.buffer, tile.shift, parent, known, np.expand_dims(tile.pattern, axis))
+        assert tile.pattern is not None  # only tiles have a layout
+        return Pointer(tile.buffer, tile.shift, parent, known, tile.pattern[_room(axis)])
     known = None
     if MACHINE.observer is not None and tile._align is not None:
         known = align.expanded(tile._align, axis, align.common_divisor(tile._align))
-    return Tile(np.expand_dims(tile.data, axis), tile.element, parent, known)
+    return Tile(tile.data[_room(axis)], tile.element, parent, known)
+
+
+def _room(axis: int) -> tuple[Any, ...]:
+    """The index that adds a dimension there."""
+    return (*(slice(None),) * axis, None)
 
 
 def broadcast_to(tile: Any, shape: tuple[int, ...]) -> Any:
@@ -114,7 +121,7 @@ def split(tile: Tile) -> tuple[Tile, Tile]:
 
 def reshape(tile: Tile, shape: tuple[int, ...]) -> Tile:
     """Another shape of as many elements, in row-major order. The result's layout is left open (AutoLayout)."""
-    if int(np.prod(shape)) != tile.data.size:
+    if math.prod(shape) != tile.numel:
         raise fault_at("type-error", f"shape {list(tile.shape)} cannot become {list(shape)}: the sizes differ")
     return Tile(tile.data.reshape(shape), tile.element, canonical(AUTO))
 

@@ -27,7 +27,7 @@ def barrier_of(mbarrier: Any) -> Barrier:
     view = shared_view(mbarrier, "an mbarrier operation")
     program = MACHINE.running
     whole = view.allocation
-    at = int(whole.flat_index(view.data).ravel()[0])
+    at = whole.place(view.data)[0] // whole.element.bytes
     key = (whole.number, at)
     found = program.barriers.get(key)
     if found is None:

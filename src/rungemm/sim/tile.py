@@ -6,6 +6,7 @@ float product remembers its factors, because the compiler contracts ``a * b + c`
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any
@@ -72,19 +73,69 @@ def same_layout(a: Any, b: Any, what: str) -> Any:
     )
 
 
+_due: list[tuple[np.ndarray, np.ndarray, np.ndarray, Tile]] = []
+MANY_DUE = 256
+
+
+def _work_off() -> None:
+    """Compute the multiply-adds that are due, those of one shape together: NumPy's calls cost more than small tiles."""
+    groups: dict[Any, list[Any]] = {}
+    for work in _due:
+        groups.setdefault((work[0].shape, work[1].shape, work[2].shape), []).append(work)
+    _due.clear()
+    for shapes, group in groups.items():
+        if len(group) == 1:
+            u, v, w, tile = group[0]
+            tile.settle(numeric.fma(u, v, w))
+            continue
+        operands = [
+            np.concatenate([work[i] for work in group]).reshape(len(group), *shape) for i, shape in enumerate(shapes)
+        ]
+        for work, result in zip(group, numeric.fma(*operands), strict=True):
+            work[3].settle(result)
+
+
 class Tile:
-    """A tile of numbers in registers. ``data`` is never changed once made."""
+    """A tile of numbers in registers. ``data`` is never changed once made.
 
-    __slots__ = ("_align", "_memo", "data", "element", "factors", "layout", "shape")
+    It may be made late: kernels that hold a thread's registers as single tiles do 64 small multiply-adds in a row.
+    """
 
-    def __init__(self, data: np.ndarray, element: ElementType, layout: Any, alignment: Alignment | None = None) -> None:
-        self.data = data
+    __slots__ = ("_align", "_data", "_memo", "element", "factors", "layout", "shape")
+
+    def __init__(
+        self, data: np.ndarray | None, element: ElementType, layout: Any, alignment: Alignment | None = None,
+        shape: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        self._data = data
         self.element = element
         self.layout = layout
-        self.shape = Shape(data.shape)
+        self.shape = Shape(shape if data is None else data.shape)
         self._align = alignment
         self.factors: tuple[np.ndarray, np.ndarray] | None = None
         self._memo: dict[Any, Tile] | None = None
+
+    @property
+    def data(self) -> np.ndarray:
+        """The elements."""
+        if self._data is None:
+            _work_off()
+        return self._data  # type: ignore[return-value]
+
+    def settle(self, data: np.ndarray) -> None:
+        """The elements of a tile that was promised by :meth:`of_fma`."""
+        self._data = data
+
+    @staticmethod
+    def of_fma(
+        u: np.ndarray, v: np.ndarray, w: np.ndarray, shape: tuple[int, ...], element: ElementType, layout: Any
+    ) -> Tile:
+        """``u * v + w`` in one rounding, computed when it is wanted."""
+        result = Tile(None, element, layout, shape=shape)
+        if len(_due) >= MANY_DUE:
+            _work_off()
+        _due.append((u, v, w, result))
+        return result
 
     def remembered(self, key: Any) -> Tile | None:
         """What :meth:`remember` was given with this key, if it is still there."""
@@ -113,7 +164,7 @@ class Tile:
 
     @property
     def numel(self) -> int:
-        return self.data.size
+        return math.prod(self.shape)
 
     @property
     def alignment(self) -> Alignment:
