@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,12 +19,14 @@ from rungemm.ops import generate
 from rungemm.ops.dispatch import ELEMENTWISE, decide, without_epilogue
 from rungemm.ops.explain import describe, explain_dispatch
 from rungemm.ops.model import cublas_seconds
+from rungemm.ops.neighbours import UNKNOWN_GAIN, expectation
 from rungemm.ops.table import Entry, Table, TableError, class_of, load_table, table_of
 from rungemm.problem import Epilogue, Matrix, Problem
 
 H200 = find_gpu("h200")
 BIG = Problem.dense(4096, 4096, 4096, dtype=BF16, layout="NT")
-CONFIG = find_kernel("champion_hopper").default_config(BIG, H200).to_dict()
+KNOWN = find_kernel("champion_hopper").default_config(BIG, H200)
+CONFIG = KNOWN.to_dict()
 
 
 def table(problem: Problem, ratio: float, kernel: str = "champion_hopper", config=CONFIG) -> Table:
@@ -74,18 +77,57 @@ def test_a_rung_that_was_measured_fastest_is_chosen() -> None:
     )
 
 
-def test_a_neighbour_is_borrowed_from_and_a_stranger_is_not() -> None:
-    known = table(BIG, 1.04)
+def test_neighbours_set_the_model_right_and_strangers_do_not() -> None:
+    good, bad = table(BIG, 1.2), table(BIG, 0.8)
     near = Problem.dense(5000, 4096, 4096, dtype=BF16, layout="NT")
-    far = Problem.dense(64, 4096, 4096, dtype=BF16, layout="NT")
-    assert decide(near, H200, table=known).chosen.source == "table, near 4096x4096x4096"
-    assert all(not option.measured for option in decide(far, H200, table=known).options)
+    chosen = decide(near, H200, table=good).chosen
+    assert chosen.name == "champion_hopper" and not chosen.measured and "4096x4096x4096" in chosen.source
+    assert decide(near, H200, table=bad).chosen.name == "cublas"
+    kernel = find_kernel("champion_hopper")
+    of_good, of_bad = (expectation(kernel, near, H200, known) for known in (good, bad))
+    assert of_good.correction - of_bad.correction == pytest.approx(math.log(1.2 / 0.8), rel=0.3)
+    far = expectation(kernel, Problem.dense(64, 64, 64, dtype=BF16, layout="NT"), H200, good)
+    assert abs(far.correction) < abs(of_good.correction) / 3 and far.needed > 2 * of_good.needed
+    for other in (Problem.dense(4096, 4096, 4096, precision="tf32", layout="NT"),
+                  Problem.dense(4097, 4095, 4093, dtype=BF16, layout="NT")):  # fmt: skip
+        nothing = expectation(kernel, other, H200, good)
+        assert (nothing.correction, nothing.needed, nothing.nearest) == (0.0, UNKNOWN_GAIN, None)
+    fp16 = expectation(kernel, Problem.dense(5000, 4096, 4096, dtype=FP16, layout="NT"), H200, good)
+    assert fp16 == of_good, "multiplied alike"
+
+
+def test_neighbours_that_disagree_ask_for_more() -> None:
+    """Twice as far apart, twice the demand; and none where they say the same."""
+    kernel, near = find_kernel("champion_hopper"), Problem.dense(4096, 4096, 5000, dtype=BF16, layout="NT")
+    shapes = [Problem.dense(4096, 4096, k, dtype=BF16, layout="NT") for k in (4096, 6144)]
+
+    def needed(*ratios: float) -> float:
+        entries = []
+        for problem, ratio in zip(shapes, ratios, strict=True):
+            promised = cublas_seconds(problem, H200) / kernel.estimate(problem, KNOWN, H200)
+            shape = 1, problem.m, problem.n, problem.k
+            entries.append((class_of(problem), shape, Entry(kernel.name, CONFIG, ratio * promised)))
+        return expectation(kernel, near, H200, Table(entries)).needed
+
+    alike, apart, wide = needed(0.9, 0.9), needed(0.9 / 1.1, 0.9 * 1.1), needed(0.9 / 1.21, 0.9 * 1.21)
+    assert 0 < alike < 0.05 and (wide - alike) == pytest.approx(2 * (apart - alike), rel=0.01)
+
+
+def test_tables_are_of_exact_shapes() -> None:
+    known = table(BIG, 1.04)
     for other in (BIG.with_(precision="tf32", a=Matrix.dense(4096, 4096), b=Matrix.dense(4096, 4096)),
                   Problem.dense(4096, 4096, 4096, dtype=BF16), Problem.dense(4096, 4096, 4096, dtype=FP16, layout="NT"),
-                  Problem.dense(4097, 4095, 4093, dtype=BF16, layout="NT")):  # fmt: skip
+                  Problem.dense(4104, 4096, 4096, dtype=BF16, layout="NT")):  # fmt: skip
         assert known.find(other) is None
     with_c = Problem.dense(4096, 4096, 4096, dtype=BF16, layout="NT", beta=1.0)
-    assert known.find(with_c) == known.find(BIG)
+    assert known.find(with_c) == known.find(BIG) is not None
+
+
+def test_where_ours_is_less_exact_the_table_says_cublas() -> None:
+    small = Problem.dense(128, 128, 128)
+    assert decide(small, H200, table=Table()).chosen.name == "champion_fp32"
+    decision = decide(small, H200, table=table(small, 1.0, "cublas", {}))
+    assert decision.chosen.name == "cublas" and "less exact" in decision.why
 
 
 def test_a_config_that_the_kernel_no_longer_has_is_passed_over() -> None:
@@ -198,8 +240,8 @@ def test_the_shipped_table_comes_from_results(tmp_path: Path, monkeypatch, capsy
     assert "2 problem classes, ours ahead of cuBLAS in 1" in capsys.readouterr().out
     made = load_table(tmp_path / "h200.json")
     assert len(made) == 2
-    entry, shape = made.find(BIG)
-    assert (entry.ratio, entry.config["group"], entry.source, shape) == (1.25, 8, "a.json", (1, 4096, 4096, 4096))
+    entry = made.find(BIG)
+    assert (entry.ratio, entry.config["group"], entry.source) == (1.25, 8, "a.json")
     assert decide(BIG, H200, table=made).chosen.config.group == 8
 
 
@@ -225,6 +267,9 @@ def test_the_shipped_tables_are_legal() -> None:
                     m, n, k, dtype=dtype_named(dtype), out_dtype=dtype_named(out), layout=layout, batch=batch,
                     beta=1.0 if reads_c else 0.0, precision=precision,
                 )  # fmt: skip
+                if entry.kernel == "cublas":
+                    assert entry.config == {} and entry.ratio == 1
+                    continue
                 kernel = find_kernel(entry.kernel)
                 config = kernel.config_type.from_dict(entry.config)
                 assert kernel.supports(problem, config, find_gpu(name)) is None

@@ -7,6 +7,7 @@ the problem. Plain data in and out: no torch, no GPU.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,20 +16,17 @@ from ..hardware import Gpu
 from ..kernels import LADDER, Config, Kernel, LaunchPlan
 from ..problem import Epilogue, Matrix, Problem
 from .model import CHAMPIONS, CUBLAS, cublas_seconds, elementwise_seconds, kernel_seconds
-from .table import Entry, Shape, Table, table_of
+from .neighbours import UNKNOWN_GAIN, config_of, expectation
+from .table import Entry, Table, table_of
 
 __all__ = ["ELEMENTWISE", "Decision", "Option", "decide"]
 
 ELEMENTWISE = "elementwise"
 """The choice where there is nothing to multiply: ``D = epilogue(beta * C)``."""
 
-UNMEASURED_GAIN = 0.10
-"""On the model's word alone, a kernel of ours must promise so much over cuBLAS to be called instead of it."""
-
-UNMEASURED_FUSED_GAIN = 0.05
-"""Less where it fuses what torch computes in kernels of their own: those cost what their bytes cost, model or not."""
-
-Known = tuple[Entry, Shape]
+FUSED_SHARE = 0.35
+"""Of the gain that a kernel of ours must promise over cuBLAS without a measurement, this share is enough where it fuses
+what torch computes in kernels of their own: those cost what their bytes cost, whatever the product does."""
 
 CONFIGS_ASKED = 48
 """So many of a champion's configs, best guess first, are asked before it is taken to refuse the problem."""
@@ -41,9 +39,10 @@ class Option:
     Attributes:
         name: a rung's name, "cublas" or "elementwise".
         config: the rung's config, else ``None``.
-        seconds: what it should take.
-        source: where that comes from: "tuned here", "table", "table, near ..." or "model".
+        seconds: what it should take; the model's word is set right by what was measured near.
+        source: where that comes from: "tuned here", "table", "model, set right by ..." or "model".
         measured: whether that is a measurement.
+        needed: the logarithm of cuBLAS's seconds over these from which an option that was not measured is called.
         problem: what the kernel is asked: the problem without the part of the epilogue that follows.
         bias_is_c: the bias goes in as C, with stride 0 and beta 1.
         after: the part of the epilogue that follows as elementwise steps of torch, or ``None``.
@@ -56,6 +55,7 @@ class Option:
     source: str
     problem: Problem = field(repr=False)
     measured: bool = False
+    needed: float = UNKNOWN_GAIN
     bias_is_c: bool = False
     after: Epilogue | None = None
     plan: LaunchPlan | None = field(default=None, repr=False)
@@ -106,16 +106,18 @@ def decide(
     options, rejected = [cublas], []
     known = table.find(plain)
     for kernel in LADDER:
-        measured = known is not None and known[0].kernel == kernel.name
+        measured = known is not None and known.kernel == kernel.name
         if not (all_rungs or measured or kernel.name in CHAMPIONS):
             continue
-        found = list(_options(kernel, problem, gpu, base, known, database))
+        found = list(_options(kernel, problem, gpu, base, table, database))
         if found and isinstance(found[-1], Option):
             options.append(found[-1])
         else:
             rejected.append((kernel.name, next((str(reason) for reason in found), "it has no config for it")))
     options.sort(key=lambda option: option.seconds)
     chosen, why = _choose(options, cublas)
+    if known is not None and known.kernel == CUBLAS and not any(option.measured for option in options):
+        chosen, why = cublas, "measured: what was timed of ours is less exact than cuBLAS here"
     return Decision(problem, gpu, chosen, tuple(options), tuple(rejected), why)
 
 
@@ -125,18 +127,17 @@ def _choose(options: list[Option], cublas: Option) -> tuple[Option, str]:
         return cublas, "no champion of ours takes this problem, and no other rung was measured on it"
     # A measurement outweighs any promise.
     best = min([option for option in ours if option.measured] or ours, key=lambda option: option.seconds)
-    fuses = best.after is None and _passes(cublas.problem.epilogue, bias_is_free=True) > 0
-    needed = UNMEASURED_FUSED_GAIN if fuses else UNMEASURED_GAIN
     gain = cublas.seconds / best.seconds - 1
-    word = "measured" if best.measured else "the model says"
-    if best.measured and gain >= 0:
-        return best, f"{word}: {gain:.1%} faster than cuBLAS ({best.source})"
-    if not best.measured and gain >= needed:
-        return best, f"{word} {gain:.1%} faster than cuBLAS, and nothing was measured near here"
     if best.measured:
-        return cublas, f"{word}: {best.name} is {-gain:.1%} slower than cuBLAS ({best.source})"
+        if gain >= 0:
+            return best, f"measured: {gain:.1%} faster than cuBLAS ({best.source})"
+        return cublas, f"measured: {best.name} is {-gain:.1%} slower than cuBLAS ({best.source})"
+    fuses = best.after is None and _passes(cublas.problem.epilogue, bias_is_free=True) > 0
+    needed = math.expm1(best.needed * (FUSED_SHARE if fuses else 1.0))
+    if gain >= needed:
+        return best, f"the {best.source}: {best.name} {gain:.1%} faster than cuBLAS, of {needed:.1%} needed unmeasured"
     return cublas, (
-        f"{word} {best.name} gains {gain:.1%} on cuBLAS; unmeasured, it must gain {needed:.0%} to be called"
+        f"the {best.source}: {best.name} gains {gain:.1%} on cuBLAS; unmeasured, it must gain {needed:.1%} to be called"
     )
 
 
@@ -189,39 +190,45 @@ def _variants(problem: Problem) -> Iterator[tuple[Problem, bool, Epilogue | None
 
 
 def _options(
-    kernel: Kernel, problem: Problem, gpu: Gpu, base: float, known: Known | None, database: Any
+    kernel: Kernel, problem: Problem, gpu: Gpu, base: float, table: Table, database: Any
 ) -> Iterator[Option | str]:
     """Reasons why the kernel does not take the problem, until it does: measured configs first, then its own order."""
+    known = table.find(without_epilogue(problem))
     for inner, bias_is_c, after in _variants(problem):
         for config, ratio, source in _configs(kernel, inner, gpu, known, database):
             reason = kernel.supports(inner, config, gpu)
             if reason is not None:
                 yield reason
                 continue
-            plan = kernel.plan(inner, config, gpu)
-            guess = kernel_seconds(kernel, inner, config, gpu, plan) if ratio is None else base / ratio
+            plan, needed = kernel.plan(inner, config, gpu), 0.0
             if ratio is not None:
-                guess += _added(kernel, inner, config, gpu)
+                guess = base / ratio + _added(kernel, inner, config, gpu)
+            else:
+                guess = kernel_seconds(kernel, inner, config, gpu, plan)
+                if kernel.name in CHAMPIONS:
+                    expected = expectation(kernel, without_epilogue(inner), gpu, table)
+                    guess, needed = guess * math.exp(-expected.correction), expected.needed
+                    if expected.nearest is not None:
+                        source = f"{source}, set right by what was measured near, as on {expected.nearest}"
             guess += elementwise_seconds(problem, gpu, _passes(after))
-            yield Option(kernel.name, config, guess, source, inner, ratio is not None, bias_is_c, after, plan)
+            yield Option(
+                kernel.name, config, guess, source, inner, ratio is not None, needed, bias_is_c, after, plan
+            )  # fmt: skip
             return
 
 
 def _configs(
-    kernel: Kernel, problem: Problem, gpu: Gpu, known: Known | None, database: Any
+    kernel: Kernel, problem: Problem, gpu: Gpu, known: Entry | None, database: Any
 ) -> Iterator[tuple[Config, float | None, str]]:
     """Configs to consider, each with the measured ratio to cuBLAS if there is one, and where it comes from."""
     if database is not None:
         tuned = database.load(kernel, without_epilogue(problem), gpu)
         if tuned is not None:
             yield _hiding(kernel, problem, tuned.config, gpu), tuned.ratio, "tuned here"
-    if known is not None and known[0].kernel == kernel.name:
-        entry, shape = known
-        exact = shape == (problem.batch, problem.m, problem.n, problem.k)
-        source = "table" if exact else "table, near " + "x".join(map(str, shape[1:]))
-        config = _read(kernel, entry.config)
+    if known is not None and known.kernel == kernel.name:
+        config = config_of(kernel, known)
         if config is not None:
-            yield _hiding(kernel, problem, config, gpu), entry.ratio, source
+            yield _hiding(kernel, problem, config, gpu), known.ratio, "table"
     few = kernel.name not in CHAMPIONS or problem.a.dtype not in kernel.dtypes
     for config in itertools.islice(kernel.configs(problem, gpu), 1 if few else CONFIGS_ASKED):
         yield config, None, "model"
@@ -241,11 +248,3 @@ def _added(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> float:
     if estimate is None or problem.epilogue is None:
         return 0.0
     return max(0.0, estimate(problem, config, gpu) - estimate(without_epilogue(problem), config, gpu))
-
-
-def _read(kernel: Kernel, data: dict[str, Any]) -> Config | None:
-    """A config of the table, unless the kernel has changed its fields since."""
-    try:
-        return kernel.config_type.from_dict(data)
-    except (TypeError, ValueError):
-        return None

@@ -1,13 +1,12 @@
-"""What was measured: for each problem class of a card, the fastest contender and its config. Shipped as JSON.
+"""What was measured: for each problem class of a card, the fastest of our kernels and its config. Shipped as JSON.
 
-The file is generated from results/ by ``python -m rungemm.ops.generate`` and never edited. A problem that is not in it
-borrows the entry of its nearest neighbour, if that is near enough.
+The file is generated from results/ by ``python -m rungemm.ops.generate`` and never edited. What the entries say of
+problems that are not among them is :mod:`.neighbours`'s business.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,14 +17,13 @@ from ..errors import UserError
 from ..hardware import Gpu
 from ..problem import Matrix, Problem
 
-__all__ = ["FORMAT", "TABLES", "Entry", "Table", "TableError", "class_of", "load_table", "read_records", "table_of"]
+__all__ = [
+    "FORMAT", "TABLES", "Class", "Entry", "Shape", "Table", "TableError", "class_of", "load_table", "read_records",
+    "table_of",
+]  # fmt: skip
 
 FORMAT = 1
 TABLES = Path(__file__).parent / "tables"
-
-NEAR = 0.6
-"""Neighbours count up to this distance: the sum of the binary logarithms by which M, N and K differ."""
-
 
 class TableError(UserError):
     """A table file is not what it should be; the message names the file and the remedy."""
@@ -40,7 +38,7 @@ class Entry:
     """One measured problem class.
 
     Attributes:
-        kernel: a rung's name, or "cublas".
+        kernel: a rung's name, or "cublas" where what was timed of ours is less exact.
         config: its config as :meth:`Config.to_dict` wrote it; empty for cuBLAS.
         ratio: cuBLAS's time over the best of ours (above 1: ours is faster).
         source: the results file it comes from.
@@ -80,30 +78,24 @@ class Table:
     def __len__(self) -> int:
         return sum(map(len, self._classes.values()))
 
-    def find(self, problem: Problem) -> tuple[Entry, Shape] | None:
-        """The entry of this very problem class, or its nearest neighbour's if near; with the shape it is for.
+    def entries(self) -> Iterator[tuple[Class, Shape, Entry]]:
+        """All of them."""
+        for kind, shapes in self._classes.items():
+            for shape, entry in shapes.items():
+                yield kind, shape, entry
 
-        A problem that reads C borrows from one that does not, for C's traffic is the same to every contender.
+    def find(self, problem: Problem) -> Entry | None:
+        """The entry of this very problem class.
+
+        A problem that reads C takes that of one that does not, for C's traffic is the same to every contender.
         """
         shape = (problem.batch, problem.m, problem.n, problem.k)
         kind = class_of(problem)
         for known in (kind, (*kind[:5], False)) if kind[5] else (kind,):
-            shapes = self._classes.get(known)
-            if not shapes:
-                continue
-            entry = shapes.get(shape)
+            entry = self._classes.get(known, {}).get(shape)
             if entry is not None:
-                return entry, shape
-            nearest = min(shapes, key=lambda other: _distance(shape, other))
-            if _distance(shape, nearest) <= NEAR:
-                return shapes[nearest], nearest
+                return entry
         return None
-
-
-def _distance(one: Shape, other: Shape) -> float:
-    if one[0] != other[0] or 0 in one or 0 in other:
-        return math.inf
-    return sum(abs(math.log2(x / y)) for x, y in zip(one[1:], other[1:], strict=True))
 
 
 def read_records(records: Iterable[dict[str, Any]]) -> Iterator[tuple[Class, Shape, Entry]]:
