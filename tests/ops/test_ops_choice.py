@@ -16,7 +16,7 @@ from rungemm.dtypes import BF16, FP16, FP32
 from rungemm.hardware import find_gpu
 from rungemm.kernels import LADDER, find_kernel
 from rungemm.ops import generate
-from rungemm.ops.dispatch import ELEMENTWISE, decide, without_epilogue
+from rungemm.ops.dispatch import ELEMENTWISE, HOST_SAVED_S, decide, without_epilogue
 from rungemm.ops.explain import describe, explain_dispatch
 from rungemm.ops.model import cublas_seconds
 from rungemm.ops.neighbours import UNKNOWN_GAIN, expectation
@@ -113,6 +113,28 @@ def test_neighbours_that_disagree_ask_for_more() -> None:
     assert 0 < alike < 0.05 and (wide - alike) == pytest.approx(2 * (apart - alike), rel=0.01)
 
 
+def test_a_poor_config_that_is_no_longer_the_first_choice_leaves_it_to_the_model() -> None:
+    """Held against what cuBLAS took there, and no more hopeful than it was of the old config."""
+    kernel = find_kernel("champion_hopper")
+    first = next(iter(kernel.configs(BIG, H200)))
+    old = replace(first, group=4)
+    promised, of_old = (1e6 * kernel.estimate(BIG, config, H200) for config in (first, old))
+
+    def decided(cublas_us: float, config, ratio: float):
+        shape = 1, 4096, 4096, 4096
+        entry = Entry(kernel.name, config.to_dict(), ratio, "measured.json", cublas_us)
+        return decide(BIG, H200, table=Table([(class_of(BIG), shape, entry)])).chosen
+
+    assert decided(1.2 * promised, old, 1.2 * promised / of_old * 0.8).name == "cublas", "too hopeful"
+    assert decided(1.2 * of_old, old, 1.0).source == "table"
+    assert decided(0.9 * of_old, old, 0.9).name == "cublas", "as promised, but cuBLAS is faster"
+    slow = replace(old, stages=2)
+    of_slow = 1e6 * kernel.estimate(BIG, slow, H200)
+    chosen = decided(1.2 * promised, slow, 1.2 * promised / of_slow)
+    assert chosen.config == first and "measured of cuBLAS" in chosen.source and not chosen.measured
+    assert decided(1.2 * promised, first, 0.5).name == "cublas", "measured, and still the first choice"
+
+
 def test_tables_are_of_exact_shapes() -> None:
     known = table(BIG, 1.04)
     for other in (BIG.with_(precision="tf32", a=Matrix.dense(4096, 4096), b=Matrix.dense(4096, 4096)),
@@ -170,6 +192,22 @@ def test_the_model_knows_what_cublas_was_measured_to_do() -> None:
 def test_nothing_to_multiply_is_nobodys_kernel() -> None:
     for problem in (Problem.dense(4, 4, 0), Problem.dense(4, 4, 4, alpha=0.0), Problem.dense(0, 4, 4)):
         assert decide(problem, H200).chosen.name == ELEMENTWISE
+
+
+def test_where_the_host_decides_the_quicker_call_runs() -> None:
+    small = Problem.dense(256, 256, 256, dtype=BF16)
+    decision = decide(small, H200, table=Table())
+    assert decision.chosen.name == "cublas" and decision.eager is not None and decision.eager.is_ours
+    assert decision.eager.seconds <= decision.chosen.seconds + HOST_SAVED_S
+    assert any(line.startswith("eager     champion_hopper") for line in describe(decision))
+    config = decision.eager.config.to_dict()
+    for ratio, eager in ((0.8, True), (0.5, False)):
+        assert (decide(small, H200, table=table(small, ratio, config=config)).eager is not None) == eager
+    assert decide(small, H200, table=table(small, 1.2, config=config)).eager is None, "ours runs anyway"
+    assert decide(small, H200, table=table(small, 1.0, "cublas", {})).eager is None, "less exact"
+    for other in (BIG, Problem.dense(32, 32, 131072, dtype=BF16, layout="NT"), replace(small, alpha=0.0)):
+        assert decide(other, H200, table=Table()).eager is None
+    assert decide(small, find_gpu("a100-80"), table=Table()).eager is None, "nothing of ours was timed there"
 
 
 def test_what_is_not_fused_is_said() -> None:

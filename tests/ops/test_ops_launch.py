@@ -123,6 +123,41 @@ def test_a_warm_call_decides_nothing(card, rng, device) -> None:
     assert len(card.decisions) == 2
 
 
+def test_short_products_are_launched_and_in_a_capture_left_to_cublas(card, rng, device, monkeypatch) -> None:
+    """The call takes longer than the product: then the way that is quicker to call runs, but not in a capture."""
+    in_a_capture = [False]
+
+    def decide(problem, gpu, **_):
+        decision = dispatch.decide(problem, gpu, table=Table(), all_rungs=False)
+        assert decision.chosen.name == "cublas" and decision.eager is not None
+        card._options[id(decision.eager.plan)] = decision.eager
+        return decision
+
+    monkeypatch.setattr(launch, "decide", decide)
+    monkeypatch.setattr(launch, "capturing", lambda: in_a_capture[0])
+    a, b = (normal(rng, 64, 64, dtype=torch.bfloat16, device=device) for _ in range(2))
+    out = torch.empty(64, 64, dtype=torch.bfloat16, device=device)
+    calls = (
+        lambda: rungemm.matmul(a, b, out=out), lambda: rungemm.matmul(a, b), lambda: rungemm.linear(a, b.mT),
+        lambda: rungemm.bmm(a[None], b[None])[0], lambda: rungemm.matmul(a, b, out=a.clone()),
+    )  # fmt: skip
+    for call in calls:
+        for captured, launched in ((False, 1), (False, 1), (True, 0), (False, 1)):
+            in_a_capture[0] = captured
+            before = len(card.launched)
+            assert_close(call(), a.double() @ b.double(), 64)
+            assert len(card.launched) - before == launched
+    same = a.clone()
+    assert_close(rungemm.matmul(same, b, out=same), a.double() @ b.double(), 64)
+    rungemm.forget()
+    in_a_capture[0] = True
+    monkeypatch.setattr(launch, "prepare", None)  # nothing is compiled in a capture for a product that cuBLAS computes
+    before = len(card.launched)
+    for in_a_capture[0] in (True, False):
+        assert_close(rungemm.matmul(a, b, out=out), a.double() @ b.double(), 64)
+    assert len(card.launched) == before
+
+
 def test_the_short_way_is_only_for_what_it_knows(card, rng, device, monkeypatch) -> None:
     """Each of these looks like the warm call but is another question."""
     a, b = normal(rng, 16, 16, device=device), normal(rng, 16, 16, device=device)
@@ -203,7 +238,8 @@ def test_the_cache_of_choices_does_not_grow_without_end(card, rng, device, monke
 def test_training_takes_a_short_way_of_its_own(call, card, rng, device, monkeypatch) -> None:
     def cublas(problem, gpu, **_):
         decision = dispatch.decide(problem, gpu, table=Table(), all_rungs=False)
-        return replace(decision, chosen=next(option for option in decision.options if option.name == "cublas"))
+        chosen = next(option for option in decision.options if option.name == "cublas")
+        return replace(decision, chosen=chosen, eager=None)
 
     if call == "torch":
         monkeypatch.setattr(launch, "decide", cublas)

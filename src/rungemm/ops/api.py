@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import numbers
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from .composed import composed, finished
 from .core import product
 from .execute import entry_of
 from .fallback import default_out_dtype
-from .front import Front, at_precision, key_of, long_ways, matmul_key, remember, take, torch_call
+from .front import Front, at_precision, key_of, long_ways, quick_matmul, remember, take, torch_call
 from .rows import training_call
 from .shapes import overlaps_itself, pose, view_as, words
 
@@ -60,10 +61,10 @@ def matmul(a: Tensor, b: Tensor, *, out: Tensor | None = None, precision: str | 
         ValueError: shapes, types or devices that do not go together; the message names the operand and the remedy.
         RuntimeError: ``out`` with operands that require a gradient, as torch does.
     """
-    key = matmul_key(a, b, out, precision)
-    if key is not None and (done := take(key, a, b, None, None, out)) is not None:
-        return done
-    return _general(a, b, out=out, precision=precision, name="matmul", key=key)
+    done = quick_matmul(a, b, out, precision)
+    if done is None or type(done) is tuple:
+        return _general(a, b, out=out, precision=precision, name="matmul", key=done)
+    return done  # type: ignore[return-value]
 
 
 def bmm(a: Tensor, b: Tensor, *, out: Tensor | None = None, precision: str | None = None) -> Tensor:
@@ -355,11 +356,15 @@ def _remember(
     one_type = a.dtype in _TORCHS and all(x is None or x.dtype == a.dtype for x in (value, c, bias))
     plain = value.is_contiguous() or given[0].dim() == given[1].dim() == 2 or name == "bmm"
     if entry.by_torch and one_type and plain:
-        call = torch_call(name, given, alpha, beta, epilogue)
+        matrices = name == "matmul" and epilogue is None and given[0].dim() == given[1].dim() == 2
+        call = torch_call("mm" if matrices else name, given, alpha, beta, epilogue)
         if call is not None and precision is not None and a.dtype == _FLOAT32:
             call = at_precision(call, precision)
     short = call is not None or entry.at is not None
-    remember(key, Front(result, value.dtype, value.dtype == a.dtype, entry, call) if short else None)
+    front = Front(result, value.dtype, value.dtype == a.dtype, entry, call) if short else None
+    if front is not None and call is not None and entry.eager is not None:
+        front.call, front.captured, front.entry = None, call, replace(entry, at=entry.eager)
+    remember(key, front)
 
 
 def _overridden(*tensors: Tensor) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from ..hardware import Gpu
 from ..kernels import LADDER, Config, Kernel, LaunchPlan
 from ..problem import Epilogue, Matrix, Problem
-from .model import CHAMPIONS, CUBLAS, cublas_seconds, elementwise_seconds, kernel_seconds
+from .model import CHAMPIONS, CUBLAS, UNTIMED, cublas_seconds, elementwise_seconds, kernel_seconds
 from .neighbours import UNKNOWN_GAIN, config_of, expectation
 from .table import Entry, Table, table_of
 
@@ -27,6 +27,20 @@ ELEMENTWISE = "elementwise"
 FUSED_SHARE = 0.35
 """Of the gain that a kernel of ours must promise over cuBLAS without a measurement, this share is enough where it fuses
 what torch computes in kernels of their own: those cost what their bytes cost, whatever the product does."""
+
+HOST_BOUND_S = 8e-6
+"""Products of ours as short as this are over before the host has queued the next: 11 us a call, torch's as well."""
+
+HOST_SAVED_S = 2e-6
+"""So much longer than cuBLAS's they may be: a warm call through the library that ends in torch's own costs the host 4.5
+us more than one that launches (results/h200/host_cost.json, 256^3 in bf16)."""
+
+POOR = 0.97
+"""A measured config that did worse than this against cuBLAS is no measurement of the kernel where it would not be the
+kernel's first choice any more: then the model's word on that choice is held against cuBLAS's measured time."""
+
+MODEL_ERROR = 0.06
+"""The logarithm of the gain that it must promise then."""
 
 CONFIGS_ASKED = 48
 """So many of a champion's configs, best guess first, are asked before it is taken to refuse the problem."""
@@ -74,6 +88,8 @@ class Decision:
         options: all that could run, fastest first by their seconds.
         rejected: rungs that do not take the problem, each with its predicate's reason.
         why: one sentence.
+        eager: cuBLAS was chosen, but outside a CUDA graph this runs: the call takes longer than the product, and this
+            call less than cuBLAS's.
     """
 
     problem: Problem
@@ -82,6 +98,7 @@ class Decision:
     options: tuple[Option, ...] = field(repr=False)
     rejected: tuple[tuple[str, str], ...] = field(repr=False)
     why: str
+    eager: Option | None = None
 
 
 def decide(
@@ -117,8 +134,20 @@ def decide(
     options.sort(key=lambda option: option.seconds)
     chosen, why = _choose(options, cublas)
     if known is not None and known.kernel == CUBLAS and not any(option.measured for option in options):
-        chosen, why = cublas, "measured: what was timed of ours is less exact than cuBLAS here"
-    return Decision(problem, gpu, chosen, tuple(options), tuple(rejected), why)
+        why = "measured: what was timed of ours is less exact than cuBLAS here"
+        return Decision(problem, gpu, cublas, tuple(options), tuple(rejected), why)
+    eager = _eager(options, cublas) if chosen is cublas else None
+    return Decision(problem, gpu, chosen, tuple(options), tuple(rejected), why, eager)
+
+
+def _eager(options: list[Option], cublas: Option) -> Option | None:
+    """The champion that is quicker to call than cuBLAS, where the host's time is all that shows."""
+    for option in options:
+        if option.plan is not None and option.name in CHAMPIONS and option.name not in UNTIMED and not option.after:
+            short = option.seconds <= min(HOST_BOUND_S, cublas.seconds + HOST_SAVED_S)
+            if short and len(option.plan.launches) == 1 and not option.plan.workspaces:
+                return option
+    return None
 
 
 def _choose(options: list[Option], cublas: Option) -> tuple[Option, str]:
@@ -205,7 +234,11 @@ def _options(
                 guess = base / ratio + _added(kernel, inner, config, gpu)
             else:
                 guess = kernel_seconds(kernel, inner, config, gpu, plan)
-                if kernel.name in CHAMPIONS:
+                if kernel.name in CHAMPIONS and known is not None and known.cublas_us > 0:
+                    guess *= base / (1e-6 * known.cublas_us) * _too_hopeful(kernel, inner, gpu, known)
+                    needed = MODEL_ERROR
+                    source = f"{source}, against {known.cublas_us:.1f} us measured of cuBLAS"
+                elif kernel.name in CHAMPIONS:
                     expected = expectation(kernel, without_epilogue(inner), gpu, table)
                     guess, needed = guess * math.exp(-expected.correction), expected.needed
                     if expected.nearest is not None:
@@ -215,6 +248,16 @@ def _options(
                 kernel.name, config, guess, source, inner, ratio is not None, needed, bias_is_c, after, plan
             )  # fmt: skip
             return
+
+
+def _too_hopeful(kernel: Kernel, problem: Problem, gpu: Gpu, known: Entry) -> float:
+    """How much longer, if longer, another config of the kernel took on this very problem than the model has it."""
+    config = config_of(kernel, known) if known.kernel == kernel.name else None
+    plain = without_epilogue(problem)
+    if config is None or known.ratio <= 0 or kernel.supports(plain, config, gpu) is not None:
+        return 1.0
+    took = 1e-6 * known.cublas_us / known.ratio
+    return max(1.0, took / kernel_seconds(kernel, plain, config, gpu, kernel.plan(plain, config, gpu)))
 
 
 def _configs(
@@ -227,7 +270,8 @@ def _configs(
             yield _hiding(kernel, problem, tuned.config, gpu), tuned.ratio, "tuned here"
     if known is not None and known.kernel == kernel.name:
         config = config_of(kernel, known)
-        if config is not None:
+        outdated = known.ratio < POOR and config != next(iter(kernel.configs(without_epilogue(problem), gpu)), config)
+        if config is not None and not outdated:
             yield _hiding(kernel, problem, config, gpu), known.ratio, "table"
     few = kernel.name not in CHAMPIONS or problem.a.dtype not in kernel.dtypes
     for config in itertools.islice(kernel.configs(problem, gpu), 1 if few else CONFIGS_ASKED):

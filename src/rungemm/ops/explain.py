@@ -81,6 +81,10 @@ def describe(decision: Decision) -> list[str]:
         lines.append(f"after it  {chosen.after}, by elementwise kernels of torch (not fused)")
     elif problem.epilogue is not None and not chosen.is_ours:
         lines.append("epilogue  by torch after the product (a row bias by cuBLASLt)")
+    if decision.eager is not None:
+        lines.append(
+            f"eager     {decision.eager.name} {decision.eager.config}: outside a CUDA graph the host's time decides"
+        )
     for option in decision.options:
         if option is not chosen:
             lines.append(f"also      {option.name}: {1e6 * option.seconds:.1f} us by {option.source}")

@@ -16,17 +16,17 @@ from torch import Tensor
 from torch.autograd import forward_ad as _forward_ad
 
 from ..problem import Epilogue
-from . import fallback
+from . import fallback, launch
 from .core import PLAIN
 from .execute import follow
 from .fallback import current_precision
 from .launch import ENTRIES_KEPT, Entry
 
-__all__ = ["Front", "at_precision", "fronts", "key_of", "long_ways", "matmul_key", "remember", "take"]
+__all__ = ["Front", "at_precision", "fronts", "key_of", "long_ways", "quick_matmul", "remember", "take"]
 
 TorchCall = Callable[[Tensor, Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
 
-_FLOAT32, _STRIDED = torch.float32, torch.strided
+_FLOAT32, _BFLOAT16, _STRIDED = torch.float32, torch.bfloat16, torch.strided
 _transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _tracer = torch._C._get_tracing_state
@@ -34,42 +34,6 @@ _autocast = torch._C._is_any_autocast_enabled
 _grad = torch.is_grad_enabled
 _compiling = torch.compiler.is_compiling
 _version = torch._C._increment_version
-
-
-def matmul_key(a: Tensor, b: Tensor, out: Tensor | None, precision: str | None) -> tuple[object, ...] | None:
-    """:func:`key_of` for ``matmul``, which everybody waits for: the same questions in fewer steps."""
-    if (
-        _compiling()
-        or type(a) not in PLAIN
-        or type(b) not in PLAIN
-        or _transforms() is not None
-        or _modes()
-        or _tracer() is not None
-        or _autocast()
-        or _forward_ad._current_level >= 0
-        or a.layout is not _STRIDED
-        or b.layout is not _STRIDED
-        or a.is_neg()
-        or b.is_neg()
-    ):
-        return None
-    grad = _grad()
-    wanted = grad and (a.requires_grad or b.requires_grad)
-    dtype = a.dtype
-    if precision is None and dtype is _FLOAT32:
-        precision = current_precision()
-    if out is None:
-        return (
-            a.shape, a.stride(), b.shape, b.stride(), dtype, b.dtype, precision, wanted, a.get_device(), b.get_device(),
-            a.data_ptr() & 15 | (b.data_ptr() & 15) << 4,
-        )  # fmt: skip
-    if wanted or type(out) not in PLAIN or out.layout is not _STRIDED or out.is_neg() or (grad and out.requires_grad):
-        return None
-    return (
-        a.shape, a.stride(), b.shape, b.stride(), out.shape, out.stride(), dtype, b.dtype, out.dtype, precision,
-        a.get_device(), b.get_device(), out.get_device(),
-        a.data_ptr() & 15 | (b.data_ptr() & 15) << 4 | (out.data_ptr() & 15) << 8,
-    )  # fmt: skip
 
 
 class Front:
@@ -81,12 +45,14 @@ class Front:
         entry: the launch; its ``at`` takes addresses.
         call: a function of the original tensors instead of the launch: torch's own, where cuBLAS was chosen, or one
             that records a gradient.
+        captured: the same, but only while a CUDA graph is being captured (:attr:`.Decision.eager`).
     """
 
-    __slots__ = ("call", "dtype", "entry", "same_type", "shape")
+    __slots__ = ("call", "captured", "dtype", "entry", "same_type", "shape")
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, same_type: bool, entry: Entry, call: Any) -> None:
         self.shape, self.dtype, self.same_type, self.entry, self.call = shape, dtype, same_type, entry, call
+        self.captured: Any = None
 
 
 fronts: dict[tuple[object, ...], Front] = {}
@@ -149,6 +115,8 @@ def take(
     if front is None:
         return None
     call, entry = front.call, front.entry
+    if front.captured is not None and launch.capturing():
+        call = front.captured
     if out is None and call is not None:
         return call(a, b, c, bias, out)
     a_at, b_at = a.data_ptr(), b.data_ptr()
@@ -173,6 +141,88 @@ def take(
     return out
 
 
+Key = tuple[object, ...]
+
+
+def quick_matmul(a: Tensor, b: Tensor, out: Tensor | None, precision: str | None) -> Tensor | Key | None:
+    """:func:`key_of` and :func:`take` for ``matmul``, which everybody waits for, in one and in fewer steps.
+
+    Sparse tensors have no strides and raise where these are asked for; no view of a bf16 tensor is negated lazily, for
+    no complex type is made of two.
+
+    Returns:
+        The result; the key, where there is no short way yet or memory is shared; ``None``, where something needs the
+        long way.
+    """
+    try:
+        dtype, b_dtype = a.dtype, b.dtype
+        if (
+            _compiling()
+            or type(a) not in PLAIN
+            or type(b) not in PLAIN
+            or _transforms() is not None
+            or _modes()
+            or _tracer() is not None
+            or _autocast()
+            or _forward_ad._current_level >= 0
+            or (dtype is not _BFLOAT16 and a.is_neg())
+            or (b_dtype is not _BFLOAT16 and b.is_neg())
+        ):
+            return None
+        grad = _grad()
+        wanted = grad and (a.requires_grad or b.requires_grad)
+        if precision is None and dtype is _FLOAT32:
+            precision = current_precision()
+        a_at, b_at = a.data_ptr(), b.data_ptr()
+        key: Key
+        if out is None:
+            key = (
+                a.shape, a.stride(), b.shape, b.stride(), dtype, b_dtype, precision, wanted,
+                a.get_device(), b.get_device(), a_at & 15 | (b_at & 15) << 4,
+            )  # fmt: skip
+            front = fronts.get(key)
+            if front is None:
+                return key
+            call = front.call
+            if front.captured is not None and launch.capturing():
+                call = front.captured
+        else:
+            out_dtype = out.dtype
+            if (
+                wanted
+                or type(out) not in PLAIN
+                or (out_dtype is not _BFLOAT16 and out.is_neg())
+                or (grad and out.requires_grad)
+            ):
+                return None
+            at = out.data_ptr()
+            key = (
+                a.shape, a.stride(), b.shape, b.stride(), out.shape, out.stride(), dtype, b_dtype, out_dtype, precision,
+                a.get_device(), b.get_device(), out.get_device(), a_at & 15 | (b_at & 15) << 4 | (at & 15) << 8,
+            )  # fmt: skip
+            front = fronts.get(key)
+            if front is None:
+                return key
+            entry = front.entry
+            end = at + entry.out_bytes
+            if (a_at < end and at < a_at + entry.a_bytes) or (b_at < end and at < b_at + entry.b_bytes):
+                return key
+            call = front.call
+            if front.captured is not None and launch.capturing():
+                call = front.captured
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return None
+    if call is not None:
+        return call(a, b, None, None, out)  # type: ignore[no-any-return]
+    if out is None:
+        out = a.new_empty(front.shape) if front.same_type else a.new_empty(front.shape, dtype=front.dtype)
+        front.entry.at(a_at, b_at, 0, 0, out.data_ptr())
+        return out
+    entry.at(a_at, b_at, 0, 0, at)
+    _version((out,))
+    return out
+
+
 def remember(key: tuple[object, ...], front: Front | None) -> None:
     """The next call with this key takes the short way, or, ``None``, knows that there is none."""
     memory: dict[tuple[object, ...], Any] = long_ways if front is None else fronts
@@ -184,7 +234,10 @@ def remember(key: tuple[object, ...], front: Front | None) -> None:
 def torch_call(
     name: str, operands: tuple[Tensor | None, ...], alpha: float, beta: float, epilogue: Epilogue | None
 ) -> TorchCall | None:
-    """torch's own function for a call of ours by that name, where there is one and something is multiplied."""
+    """torch's own function for a call of ours by that name, where there is one and something is multiplied.
+
+    "mm" is what torch.matmul itself calls for two matrices.
+    """
     a, b, c, _ = operands
     if name in ("gemm", "addmm") and epilogue is None and a is not None and b is not None:
         if c is None:
@@ -192,6 +245,8 @@ def torch_call(
             name = "matmul" if alpha == 1 else ""
         elif a.dim() == b.dim() == 2:
             name = "addmm"
+    if name == "mm":
+        return lambda a, b, c, bias, out: torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
     if name == "matmul" and epilogue is None:
         return lambda a, b, c, bias, out: torch.matmul(a, b) if out is None else torch.matmul(a, b, out=out)
     if name == "bmm":

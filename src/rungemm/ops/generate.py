@@ -8,6 +8,7 @@ error is too far beyond cuBLAS's on the same operands does not count; where no o
 from __future__ import annotations
 
 import math
+import statistics
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -82,6 +83,7 @@ def _records(measurement: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "reads_c": reads_c, "batch": problem.batch, "m": problem.m, "n": problem.n, "k": problem.k,
             "kernel": lane["kernel"] if exact else CUBLAS, "config": config if exact else {},
             "ratio": round(paired_ratio(base["us"], lane["us"]).value, 4) if exact else 1.0,
+            "cublas_us": round(statistics.median(base["us"]), 2),
         }  # fmt: skip
 
 

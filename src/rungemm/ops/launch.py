@@ -22,11 +22,11 @@ from ..gpu.driver import driver
 from ..hardware import Gpu
 from ..problem import Epilogue, Matrix, Precision, Problem
 from . import fallback
-from .dispatch import ELEMENTWISE, Decision, decide
+from .dispatch import ELEMENTWISE, Decision, Option, decide
 from .explain import users_database
 from .model import CUBLAS
 
-__all__ = ["Entry", "decision_for", "entry_for", "forget", "gpu_of", "increment_version", "on_gpu", "span"]
+__all__ = ["Entry", "capturing", "decision_for", "entry_for", "forget", "gpu_of", "increment_version", "on_gpu", "span"]
 
 ENTRIES_KEPT = 8192
 """Either level forgets all when it holds so many: a loop over ever new shapes must not fill the memory."""
@@ -45,6 +45,7 @@ class Entry:
         a_bytes, b_bytes, c_bytes, bias_bytes, out_bytes: how far each tensor reaches from its first byte.
         c_is_out: C and D may be the same memory: an element is read before it is written.
         decision: why; ``None`` on a card we do not know.
+        eager: as ``at``, where cuBLAS was chosen and that is what runs outside a capture (:attr:`.Decision.eager`).
     """
 
     run: Run
@@ -56,12 +57,18 @@ class Entry:
     out_bytes: int
     c_is_out: bool
     decision: Decision | None = None
+    eager: Any = None
 
     @property
     def by_torch(self) -> bool:
         """cuBLAS was chosen, or the card is none we know."""
         return self.decision is None or self.decision.chosen.name == CUBLAS
 
+
+capturing: Callable[[], bool] = (
+    torch._C._cuda_isCurrentStreamCapturing if torch.backends.cuda.is_built() else lambda: False
+)
+"""Whether the current stream is being captured into a CUDA graph."""
 
 _by_problem: dict[tuple[int, Problem], tuple[Decision, Any]] = {}
 _lock = threading.RLock()
@@ -161,7 +168,15 @@ def entry_for(
     of_c, of_bias = (0 if x is None else span(x) for x in (c, bias))
     spans = span(a), span(b), of_c, of_bias, span(out), same
     if decision is None or decision.chosen.name == CUBLAS:
-        return Entry(_torch_run(a, b, c, bias, out, alpha, beta, precision, epilogue), None, *spans, decision)
+        by_torch = _torch_run(a, b, c, bias, out, alpha, beta, precision, epilogue)
+        if prepared is None or decision is None or decision.eager is None:
+            return Entry(by_torch, None, *spans, decision)
+        if a.is_cuda:
+            # A capture that follows goes to cuBLAS, whose handle may not be made in it.
+            with torch.cuda.device(a.get_device()):
+                torch.cuda.current_blas_handle()
+        eager = prepared.launcher(_roles(decision.eager))
+        return Entry(_eager_run(eager, by_torch), None, *spans, decision, eager)
     if decision.chosen.name == ELEMENTWISE:
         return Entry(_elementwise_run(alpha, beta, epilogue), None, *spans, decision)
     option = decision.chosen
@@ -185,8 +200,26 @@ def entry_for(
 
     at = None
     if option.after is None:
-        at = prepared.launcher(("A", "B", "unread", "C", "D") if option.bias_is_c else ("A", "B", "C", "bias", "D"))
+        at = prepared.launcher(_roles(option))
     return Entry(run, at, *spans, decision)
+
+
+def _roles(option: Option) -> tuple[str, ...]:
+    """What the addresses of a, b, c, bias and out are to the plan."""
+    return ("A", "B", "unread", "C", "D") if option.bias_is_c else ("A", "B", "C", "bias", "D")
+
+
+def _eager_run(eager: Any, by_torch: Run) -> Run:
+    """Ours, or in a capture torch's."""
+
+    def run(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor) -> None:
+        if capturing():
+            by_torch(a, b, c, bias, out)
+            return
+        c_at, bias_at = (0 if x is None else x.data_ptr() for x in (c, bias))
+        eager(a.data_ptr(), b.data_ptr(), c_at, bias_at, out.data_ptr())
+
+    return run
 
 
 def decision_for(problem: Problem, device: int) -> Decision | None:
@@ -205,10 +238,14 @@ def _decided(problem: Problem, device: int) -> tuple[Decision | None, Any]:
         known = _by_problem.get((device, problem))
         if known is None:
             decision, prepared = decide(problem, gpu, database=users_database(), all_rungs=False), None
-            if decision.chosen.plan is not None:
+            runs = decision.chosen
+            if runs.name == CUBLAS and decision.eager is not None and not capturing():
+                # In a capture nothing is compiled for it: cuBLAS, now and later.
+                runs = decision.eager
+            if runs.plan is not None:
                 # Loading a module is no stream operation, yet a capture in progress forbids it unless told otherwise.
                 with driver().relaxed_capture():
-                    prepared = prepare(decision.chosen.plan, device)
+                    prepared = prepare(runs.plan, device)
             if len(_by_problem) >= ENTRIES_KEPT:
                 _by_problem.clear()
             known = _by_problem[device, problem] = (decision, prepared)

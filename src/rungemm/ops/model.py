@@ -16,7 +16,7 @@ from ..hardware import Gpu
 from ..kernels import Config, Kernel, LaunchPlan
 from ..problem import Problem
 
-__all__ = ["CHAMPIONS", "CUBLAS", "SHARES", "cublas_seconds", "elementwise_seconds", "kernel_seconds"]
+__all__ = ["CHAMPIONS", "CUBLAS", "SHARES", "UNTIMED", "cublas_seconds", "elementwise_seconds", "kernel_seconds"]
 
 CUBLAS = "cublas"
 
@@ -44,9 +44,9 @@ SHARES: dict[str, dict[str, float]] = {
 }
 """Share of a card's peak that full rounds of tiles reach, by kernel and kind of arithmetic."""
 
-UNTIMED = 1.2
-"""As much longer than by its own estimate is champion_mma taken to be: that was fitted to other kernels, and nothing of
-it was timed on the cards that it is for. So it is called where cuBLAS is far from its peak, not for a close call."""
+UNTIMED = {"champion_mma": 1.2}
+"""As much longer than by its own estimate is a kernel taken to be that was fitted to others and not timed on the cards
+that it is for. So it is called where cuBLAS is far from its peak, not for a close call."""
 
 RUNG_SHARE = 0.30
 """For kernels that the list does not name: rungs on the way up, none of which reaches cuBLAS."""
@@ -87,7 +87,7 @@ def kernel_seconds(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, p
     """Seconds that one of our kernels should take with this config: by its own estimate where it has one."""
     estimate = getattr(kernel, "estimate", None)
     if estimate is not None:
-        return (UNTIMED if kernel.name == "champion_mma" else 1.0) * estimate(problem, config, gpu)
+        return UNTIMED.get(kernel.name, 1.0) * estimate(problem, config, gpu)
     kind = peak_kind(problem)
     peak = gpu.peak(kind) or gpu.peak("fp32") or 1.0
     share = SHARES.get(kernel.name, {}).get(kind, RUNG_SHARE)

@@ -43,7 +43,8 @@ class PatchedLinear(nn.Linear):
             key = key_of("linear", input, weight, None, bias, None, None, None)
             front = None if key is None else fronts.get(key)
             if front is not None:
-                _by_torch[question] = front.call is not None and not hasattr(front.call, "launches")
+                call = front.call or front.captured
+                _by_torch[question] = call is not None and not hasattr(call, "launches")
         return result
 
 

@@ -42,12 +42,14 @@ class Entry:
         config: its config as :meth:`Config.to_dict` wrote it; empty for cuBLAS.
         ratio: cuBLAS's time over the best of ours (above 1: ours is faster).
         source: the results file it comes from.
+        cublas_us: what cuBLAS took there, microseconds; 0 if not told.
     """
 
     kernel: str
     config: dict[str, Any]
     ratio: float
     source: str = ""
+    cublas_us: float = 0.0
 
 
 def _starts_aligned(matrix: Matrix) -> bool:
@@ -106,7 +108,8 @@ def read_records(records: Iterable[dict[str, Any]]) -> Iterator[tuple[Class, Sha
             bool(record["aligned"]), bool(record["reads_c"]),
         )  # fmt: skip
         shape = record["batch"], record["m"], record["n"], record["k"]
-        yield kind, shape, Entry(record["kernel"], record["config"], record["ratio"], record["source"])
+        cublas_us = record.get("cublas_us", 0.0)
+        yield kind, shape, Entry(record["kernel"], record["config"], record["ratio"], record["source"], cublas_us)
 
 
 def load_table(path: Path) -> Table:
