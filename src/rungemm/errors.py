@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["UserError"]
+__all__ = ["INSTALL_TORCH", "UserError"]
+
+INSTALL_TORCH = "pip install 'rungemm[torch]' (in a clone: '.[torch]')"
+"""What every message says that misses torch."""
 
 
 class UserError(ValueError):

@@ -5,15 +5,17 @@ A file is read without ever running code from it: ``.npy`` without pickles, ``.p
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .errors import UserError
+from .errors import INSTALL_TORCH, UserError
 
-__all__ = ["InputError", "parse_shape", "random_matrix", "read_matrix", "select_names"]
+__all__ = ["InputError", "did_you_mean", "non_finite", "parse_shape", "random_matrix", "read_matrix", "select_names"]
 
 
 class InputError(UserError):
@@ -64,7 +66,8 @@ def select_names(text: str | None, known: list[str], what: str = "rung") -> list
             continue
         ends = _range(part, known)
         if ends is None:
-            raise InputError(f"{what} {part!r} is unknown: use {', '.join(known)}, a range such as 1-3, or all")
+            near = did_you_mean(part, known)
+            raise InputError(f"{what} {part!r} is unknown: {near}use {', '.join(known)}, a range such as 1-3, or all")
         first, last = (known.index(end) for end in ends)
         if first > last:
             raise InputError(f"range {part!r} runs backwards: {ends[1]} comes before {ends[0]}; swap the ends")
@@ -72,6 +75,12 @@ def select_names(text: str | None, known: list[str], what: str = "rung") -> list
     if not picked:
         raise InputError(f"no {what} in {text!r}: use {', '.join(known)}, a range such as 1-3, or all")
     return [name for name in known if name in picked]
+
+
+def did_you_mean(text: str, known: Sequence[str]) -> str:
+    """ "did you mean 'naive'? " for a name that is nearly one of the known ones, "" for one that is like none."""
+    near = difflib.get_close_matches(text.strip().lower().replace("-", "_"), known, n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def _named(text: str, known: list[str]) -> str | None:
@@ -98,7 +107,15 @@ def random_matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
     return rng.standard_normal((rows, cols), dtype=np.float32)
 
 
-def read_matrix(operand: str, path: str | Path, *, cast: bool = False) -> np.ndarray:
+def non_finite(array: np.ndarray) -> str:
+    """ "2 NaN, 1 Inf" of a matrix, "" where every number is finite."""
+    counted = ((int(np.count_nonzero(np.isnan(array))), "NaN"), (int(np.count_nonzero(np.isinf(array))), "Inf"))
+    return ", ".join(f"{count} {what}" for count, what in counted if count)
+
+
+def read_matrix(
+    operand: str, path: str | Path, *, cast: bool = False, on_note: Callable[[str], None] | None = None
+) -> np.ndarray:
     """The matrix of fp32 in a ``.npy`` or ``.pt`` file, dense, row-major or column-major as it is there.
 
     NaN and Inf are data like any other. Numbers of another byte order are brought to this machine's, unchanged in
@@ -107,6 +124,7 @@ def read_matrix(operand: str, path: str | Path, *, cast: bool = False) -> np.nda
     Args:
         operand: what messages call it ("A").
         cast: round other real types to fp32 instead of refusing them.
+        on_note: told in one line of numbers that were finite and are beyond fp32: they become Inf.
 
     Raises:
         InputError: no such file, not readable, not a matrix, or not fp32.
@@ -129,7 +147,7 @@ def read_matrix(operand: str, path: str | Path, *, cast: bool = False) -> np.nda
         if isinstance(error, InputError):
             raise
         raise InputError(f"{operand}: {str(path)!r} is no path ({error}): give that of a .npy or .pt file") from None
-    return _as_fp32_matrix(operand, path, array, cast)
+    return _as_fp32_matrix(operand, path, array, cast, on_note)
 
 
 def _load(operand: str, path: Path) -> np.ndarray:
@@ -171,7 +189,7 @@ def _load_pt(operand: str, path: Path) -> np.ndarray:
         import torch
     except ImportError:
         raise InputError(
-            f"{operand}: {path} needs torch to be read: pip install 'rungemm[torch]', or save it with numpy.save"
+            f"{operand}: {path} needs torch to be read: {INSTALL_TORCH}, or save it with numpy.save"
         ) from None
     with path.open("rb") as file:
         start = file.read(4)
@@ -207,7 +225,9 @@ def _load_pt(operand: str, path: Path) -> np.ndarray:
     return value.resolve_conj().resolve_neg().numpy()
 
 
-def _as_fp32_matrix(operand: str, path: Path, array: np.ndarray, cast: bool) -> np.ndarray:
+def _as_fp32_matrix(
+    operand: str, path: Path, array: np.ndarray, cast: bool, on_note: Callable[[str], None] | None
+) -> np.ndarray:
     if array.ndim != 2:
         shape = "x".join(map(str, array.shape)) or "a single number"
         raise InputError(
@@ -224,7 +244,13 @@ def _as_fp32_matrix(operand: str, path: Path, array: np.ndarray, cast: bool) -> 
             f"{operand}: {path} is {native.name}; it must be float32: pass --cast to round it to float32, "
             f"or save x.astype(numpy.float32)"
         )
-    return array.astype(np.float32)
+    with np.errstate(over="ignore"):
+        rounded = array.astype(np.float32)
+    beyond = int(np.count_nonzero(np.isinf(rounded))) - int(np.count_nonzero(np.isinf(array)))
+    if beyond and on_note is not None:
+        numbers = "1 number is" if beyond == 1 else f"{beyond} numbers are"
+        on_note(f"{operand}: {numbers} beyond fp32's 3.4e38 and cast to Inf")
+    return rounded
 
 
 def _one_line(error: BaseException) -> str:

@@ -9,8 +9,9 @@ import pytest
 
 from rungemm.bench.store import SCHEMA, VERSION
 from rungemm.cli.main import main
-from rungemm.cli.tune import seconds_of
+from rungemm.cli.tune import merged, seconds_of
 from rungemm.errors import UserError
+from rungemm.hardware import ZOO
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +81,26 @@ def test_dry_run_compiles_and_says_what_is_left(capsys: pytest.CaptureFixture[st
     assert record["gpu"] == "rtx4090" and record["kernel"] == "vectorised"
     (first, *_) = record["candidates"]
     assert first["registers"] > 0 and first["blocks_per_sm"] >= 1
+
+
+def test_reasons_that_differ_in_numbers_are_one() -> None:
+    reasons = [f"spills {n} bytes of registers (255 a thread)" for n in (96, 8, 40)]
+    assert merged(reasons) == "spills 8 to 96 bytes of registers (255 a thread)"
+
+
+def test_dry_run_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["tune", "256x256x64", "--rung", "vectorised", "--dry-run", "--show-pruned"]) == 0
+    text = capsys.readouterr().out
+    assert "registers" in text and max(map(len, text.splitlines())) <= 80
+
+
+def test_tune_for_another_card_names_the_one_here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rungemm.hardware.detect_gpu", lambda: ZOO["h200"])
+    line = refusal(capsys, "tune", "64", "--gpu", "rtx4090")
+    assert "the card here, NVIDIA H200, not on NVIDIA GeForce RTX 4090" in line
 
 
 def run_file(path: Path, champion_us: float) -> str:

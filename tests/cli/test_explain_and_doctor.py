@@ -54,6 +54,24 @@ def test_explain_for_people(rungemm):
     assert "2-way bank conflict" in ran.out and "want different words of bank" in ran.out
 
 
+def test_figures_are_exact_and_rows_do_not_wrap(monkeypatch, capsys):
+    """Two rungs with the longest name there is, a whole number of six digits and one of three places."""
+    from rich.console import Console
+
+    from rungemm.cli.explain_view import _changes, exact
+    from rungemm.ladder.explained import _FIGURES, Change, Explained
+    from rungemm.ladder.record import Record
+
+    record = Record("mma_warp_specialised", 17, "tensor", "i", "e", None)
+    figures = [Change(what, 147_668, 196_608.25) for what, _ in _FIGURES]
+    found = Explained(record, record, figures, None, {}, 0.0, 0.0, 1.0, "", [])
+    Console(width=80).print(_changes(found))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(_FIGURES) + 1 and max(map(len, lines)) <= 80 and "…" not in "".join(lines)
+    assert all("147,668" in line for line in lines[1:])
+    assert [exact(value) for value in (None, 0, 153_600, 2.625)] == ["-", "0", "153,600", "2.62"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"), [(["1-3"], "3 rungs"), (["naive", "--shape", "0x1x1"], "nothing to explain")]
 )
@@ -101,10 +119,12 @@ def test_as_a_process():
     assert process().stdout.count("ladder") >= 1
 
 
-@pytest.mark.parametrize("command", [[], ["ladder"], ["check"], ["explain"], ["doctor"]])
-def test_help_with_an_example(rungemm, command):
+@pytest.mark.parametrize("command", [[], ["ladder"], ["check"], ["explain"], ["doctor"], ["bench"], ["tune"]])
+def test_help_with_an_example(rungemm, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     ran = rungemm(*command, "--help")
     assert ran.code == 0 and "Usage: rungemm" in ran.out
+    assert max(len(line) for line in ran.out.splitlines()) <= 80
     if command:
         assert f"Example: rungemm {command[0]}" in ran.out and "--json" in ran.out
 

@@ -9,7 +9,8 @@ from rungemm.kernels import LADDER
 from rungemm.ladder import Record
 
 NAMES = [kernel.name for kernel in LADDER]
-FP32_SIX = ["naive", "coalesced", "shared_tile", "thread_tile_1d", "thread_tile_2d", "vectorised"]
+FP32_FIRST = NAMES[: NAMES.index("vectorised") + 1]
+FOUR = ("naive", "coalesced", "shared_tile", "thread_tile_1d")
 
 
 def test_a_ragged_shape_with_scalars(rungemm, seed):
@@ -17,7 +18,7 @@ def test_a_ragged_shape_with_scalars(rungemm, seed):
     ran = rungemm("ladder", "--rungs", "naive-vectorised", *arguments)
     assert ran.code == 0, ran.err
     records = ran.json
-    assert [record["name"] for record in records] == FP32_SIX
+    assert [record["name"] for record in records] == FP32_FIRST
     for record in records:
         assert record["correct"] is True, record
         assert 0 <= record["error"] <= record["tolerance"] < 1e-2
@@ -31,8 +32,8 @@ def test_the_counts_are_the_formulas(rungemm):
     ran = rungemm("ladder", "--rungs", "naive-thread_tile_1d", "--shape", "64x64x64", "--gpu", "a6000", "--json")
     assert ran.code == 0, ran.err
     counts = {record["name"]: record["counts"] for record in ran.json}
-    assert [counts[name]["loads_per_c"] for name in FP32_SIX[:4]] == [128, 128, 4, 2]
-    assert [counts[name]["shared_loads_per_c"] for name in FP32_SIX[:4]] == [0, 0, 128, 72]
+    assert [counts[name]["loads_per_c"] for name in FOUR] == [128, 128, 4, 2]
+    assert [counts[name]["shared_loads_per_c"] for name in FOUR] == [0, 0, 128, 72]
     assert all(each["fmas"] == 64**3 for each in counts.values())
     for record in ran.json:
         resources = record["resources"]
@@ -44,10 +45,13 @@ def test_the_counts_are_the_formulas(rungemm):
 
 
 def test_what_people_see(rungemm):
+    from rungemm.compat import TRITON_VERSION
+
     ran = rungemm("ladder", "--rungs", "2,3", "--shape", "32x32x32", "--seed", 7)
     assert ran.code == 0
     for words in (
-        "SIMULATOR", "seed 7", "32x32x32", "coalesced", "shared_tile", "registers", "one element of C", "wavefronts",
+        f"Compiled by Triton {TRITON_VERSION} for sm_90.",
+        "SIMULATOR", "seed 7", "32x32x32", *NAMES[1:3], "registers", "one element of C", "wavefronts",
         "2 of 2 rungs agree with float64",
     ):  # fmt: skip
         assert words in ran.out
@@ -66,7 +70,7 @@ def test_list(rungemm):
     listed = rungemm("ladder", "--list", "--json").json
     assert [rung["name"] for rung in listed] == NAMES
     assert all(rung["idea"] and rung["state"] for rung in listed)
-    assert all(rung["state"] == "ready" for rung in listed if rung["name"] in FP32_SIX)
+    assert all(rung["state"] == "ready" for rung in listed if rung["name"] in FP32_FIRST)
     assert [rung["position"] for rung in listed] == list(range(1, len(listed) + 1))
     text = rungemm("ladder", "--list", "--rungs", "1-2").out
     assert "naive" in text and "coalesced" in text and "shared_tile" not in text
@@ -172,6 +176,61 @@ def test_the_table_of_all_rungs_fits_the_terminal(width, timed):
     assert text.count("\n") == len(records) + 2
 
 
+def a_record(correct: bool | None, spill_bytes: int = 0) -> Record:
+    from rungemm.ladder.record import Resources
+
+    record = Record("mma_warp_specialised", 17, "tensor", "i", "e", None, correct=correct)
+    record.resources = Resources("h200", 168, spill_bytes, 0, 1024, 2, 64, 64, 1.0, "threads", 1, 1, 1, 1.0)
+    return record
+
+
+def test_the_mark_of_spills_has_a_legend_only_where_it_stands(monkeypatch, capsys):
+    from rungemm.cli.ladder import _close
+
+    monkeypatch.setenv("COLUMNS", "80")
+    _close([a_record(True, 8)], ("late", 0))
+    text = capsys.readouterr().out
+    assert "168!" in text and "! spills" in text
+    _close([a_record(True)], ("late", 0))
+    assert "!" not in capsys.readouterr().out
+
+
+def test_rungs_that_did_not_run_agree_with_nothing():
+    from rungemm.cli.ladder_view import summary
+
+    ran, left = a_record(True), a_record(None)
+    assert summary([ran, ran], timed=False) == "2 of 2 rungs agree with float64; nothing was timed."
+    assert summary([ran, left], timed=True) == "1 of 1 rungs that ran agree with float64; 1 not run."
+    assert summary([left, left], timed=True).startswith("Nothing ran: 2 rungs not run")
+
+
+def test_the_longest_name_is_parted_from_its_verdict():
+    from rungemm.cli.ladder_view import paragraph
+
+    assert "17 mma_warp_specialised correct" in paragraph(a_record(True), 80).plain
+
+
+def test_what_becomes_of_numbers_is_said(rungemm, tmp_path):
+    """Beyond fp32, NaN, Inf and a C that nobody gave: a line each on stderr, and no warning of NumPy's."""
+    a = np.ones((4, 5))
+    a[0, 0], a[1, 1], a[2, 2] = 1e300, np.nan, np.inf
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", np.ones((5, 6)))
+    files = ["--a", tmp_path / "a.npy", "--b", tmp_path / "b.npy"]
+    ran = rungemm("ladder", *files, "--cast", "--beta", "1", "--rungs", "naive", "--seed", 3)
+    assert ran.code == 0 and "your A and B, random C, seed 3" in ran.out
+    assert [line.split(":")[0] for line in ran.err.splitlines()] == ["A", "C is random, seed 3", "A holds 1 NaN, 2 Inf"]
+    assert "A: 1 number is beyond fp32's 3.4e38 and cast to Inf" in ran.err
+
+
+def test_check_says_none_where_a_rung_took_no_case(rungemm, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    hopper = next(kernel.name for kernel in LADDER if kernel.min_arch == 90)
+    ran = rungemm("check", "--quick", "--rungs", hopper, "--gpu", "rtx4090")
+    assert ran.code == 0 and f"none {hopper}" in ran.out and "ok " not in ran.out and "Nothing was checked" in ran.out
+    assert max(len(line) for line in ran.out.splitlines()) <= 80
+
+
 def test_a_failure_of_a_random_schedule_says_how_to_replay_it(rungemm, monkeypatch, seed):
     """Once as a fault of the simulator, once as a wrong product; the seed is the one given, or the one drawn."""
     from broken_kernels import ForgetsLastK, WaitsForNothing
@@ -215,8 +274,9 @@ def test_check_under_a_random_schedule(rungemm, monkeypatch, seed):
 
     monkeypatch.setattr("rungemm.cli.check.chosen_rungs", lambda _: [WaitsForNothing()])
     ran = rungemm("check", "--quick", "--schedule", "random", "--seed", seed)
-    assert ran.code == 1 and f"Repeat with --schedule random --seed {seed}" in ran.out
-    assert "random schedule" in ran.out and f"schedule random, seed {seed}]" in ran.out
+    said = " ".join(ran.out.split())
+    assert ran.code == 1 and f"Repeat with --schedule random --seed {seed}" in said
+    assert "random schedule" in said and f"schedule random, seed {seed}]" in said
     assert "Repeat with --seed" in rungemm("check", "--quick", "--seed", seed).out
 
 

@@ -16,6 +16,12 @@ import pytest
     ("arguments", "says"),
     [
         (["ladder", "--rungs", "nope"], ["'nope'", "naive", "vectorised"]),
+        (["ladder", "--rungs", "naiv"], ["'naiv' is unknown: did you mean 'naive'? use naive, coalesced"]),
+        (["tune", "64", "--rung", "naiv"], ["did you mean 'naive'?"]),
+        (["tune", "64", "--rung", "1-3"], ["'1-3' names 3 rungs"]),
+        (["bench", "64"], ["none to use: no NVIDIA driver", "torch"]),
+        (["tune", "64"], ["none to use: no NVIDIA driver", "torch", "--dry-run"]),
+        (["tune", "64", "--gpu", "rtx4090"], ["none to use: no NVIDIA driver"]),
         (["ladder", "--rungs", "vectorised-naive"], ["backwards"]),
         (["check", "--rungs", "nope"], ["'nope'", "naive"]),
         (["explain", "nope"], ["'nope'", "naive"]),
@@ -46,7 +52,8 @@ import pytest
         (["ladder", "--shape"], ["--shape"]),
     ],
 )
-def test_arguments(refused, arguments, says):
+def test_arguments(refused, arguments, says, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda _: None)
     line = refused(*arguments)
     for words in says:
         assert words in line

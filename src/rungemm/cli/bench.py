@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import JsonOption, chosen_card, err, out, print_json
+from .common import JsonOption, chosen_card, err, out, print_json, why_no_gpu
 
 if TYPE_CHECKING:
     from ..bench.compare import Change
@@ -71,7 +71,8 @@ def bench(
     Exits with 1 if a contender failed or computed wrongly, or if --compare found one that became slower.
 
     \b
-    Example: rungemm bench 8192x8192x4096 --suite ragged -c champion -c library --out results/h200/raw/today.json
+    Example: rungemm bench 8192x8192x4096 --suite ragged \\
+               -c champion -c library --out results/h200/raw/today.json
     """
     from ..inputs import InputError
 
@@ -206,14 +207,13 @@ def _measure(
     from ..bench.measurement import Settings
     from ..bench.session import run_session
     from ..inputs import InputError
-    from ..ladder.runners import gpu_is_usable
     from .tune import seconds_of, tuned_config
 
     if not jobs:
         raise InputError("no shapes: give some, as 4096x4096x4096, or --suite NAME (--list shows the suites)")
     if data not in KINDS:
         raise InputError(f"--data is {data!r}: use one of {', '.join(KINDS)}")
-    missing = gpu_is_usable()
+    missing = why_no_gpu()
     if missing is not None:
         raise InputError(f"bench times on a GPU, and there is none to use: {missing}")
     card, _ = chosen_card(None)

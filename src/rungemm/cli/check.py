@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from ..kernels import LaunchPlan
 
 __all__ = ["check"]
+
+NAME = 20
+"""Columns of the longest rung's name."""
 
 
 def check(
@@ -67,9 +71,8 @@ def check(
     where = f"on the {card.title} here" if device else f"in the simulator, as on an {card.title}"
     where += "" if when == "late" else f", {when} schedule"
     if not as_json:
-        console.print(
-            f"[bold]{many(len(kernels), 'rung')} x {len(cases)} cases[/bold] {where}; seed {number}", soft_wrap=True
-        )
+        title = f"{many(len(kernels), 'rung')} x {len(cases)} cases {where}; seed {number}"
+        console.print(textwrap.fill(title, console.width), style="bold", markup=False, soft_wrap=True)
     results: list[Checked] = []
     with progress(console, as_json, *bar_columns()) as display:
         if device:
@@ -96,7 +99,8 @@ def check(
     else:
         declined = sum(result.ok is None for result in results)
         tail = f"; {declined} declined by the rungs themselves" if declined else ""
-        console.print(f"\n[green]{len(results) - declined} checks pass[/green]{tail}.")
+        passed = len(results) - declined
+        console.print(f"\n[green]{passed} checks pass[/green]{tail}." if passed else f"\nNothing was checked{tail}.")
     return 1 if failed else 0
 
 
@@ -110,18 +114,28 @@ def _compile(plans: Sequence[LaunchPlan], arch: int, display: Progress) -> None:
 
 def _summary(results: Sequence[Checked], console: Console) -> None:
     """One rung's line, and a line for each of its failures."""
+    from rich.text import Text
+
     failed = [result for result in results if result.ok is False]
     declined = [result for result in results if result.ok is None]
     passed = len(results) - len(failed) - len(declined)
-    mark = "[bold red]FAIL[/bold red]" if failed else "[green]ok[/green]  "
+    mark = ("FAIL", "bold red") if failed else ("ok  ", "green") if passed else ("none", "")
     seconds = sum(result.seconds for result in results)
     worst = max((result.error / result.tolerance for result in results if result.error and result.tolerance), default=0)
     kinds = ", ".join(dict.fromkeys(result.arithmetic for result in results if result.ok is not None))
-    text = f"{mark} [bold]{results[0].rung:<18}[/bold] {passed} pass" + (f" in {kinds}" if kinds else "")
+    text = f"{passed} pass" + (f" in {kinds}" if kinds else "")
     text += f", {len(declined)} declined" if declined else ""
     text += f", {len(failed)} FAIL" if failed else ""
-    console.print(f"{text}; largest error {worst:.0%} of what is allowed; {seconds:.1f} s", soft_wrap=True)
-    for result in failed:
-        console.print(f"       {result.case}, {result.arithmetic}: {result.why}", soft_wrap=True, markup=False)
-    for why in sorted({result.why for result in declined}):
-        console.print(f"       declined: {why}", soft_wrap=True, markup=False)
+    text += f"; largest error {worst:.0%} of what is allowed; {seconds:.1f} s" if passed or failed else ""
+    margin = NAME + 6
+    lines = textwrap.wrap(text, max(console.width - margin, 40))
+    line = Text.assemble(mark, " ", (f"{results[0].rung:<{NAME}}", "bold"), " ", f"\n{'':{margin}}".join(lines))
+    console.print(line, soft_wrap=True)
+    remarks = [f"{result.case}, {result.arithmetic}: {result.why}" for result in failed]
+    remarks += [f"declined: {why}" for why in sorted({result.why for result in declined})]
+    for remark in remarks:
+        wrapped = textwrap.fill(
+            remark, console.width, initial_indent=" " * 5, subsequent_indent=" " * 7, break_on_hyphens=False,
+            break_long_words=False,
+        )  # fmt: skip
+        console.print(wrapped, soft_wrap=True, markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,6 +98,22 @@ def bar_columns() -> tuple[ProgressColumn, ...]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     return TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+
+
+def no_card() -> str:
+    """Why no card is found, for a machine where none is."""
+    return "nvidia-smi lists no card" if shutil.which("nvidia-smi") else "no NVIDIA driver (nvidia-smi)"
+
+
+def why_no_gpu() -> str | None:
+    """Why nothing can be timed here, the driver before torch; ``None`` if it can."""
+    from ..hardware import detect_gpu
+    from ..ladder.runners import gpu_is_usable
+
+    why = gpu_is_usable()
+    if why is None:
+        return None
+    return why if detect_gpu() is not None else f"{no_card()}, and {why}"
 
 
 def chosen_card(name: str | None) -> tuple[Gpu, bool]:

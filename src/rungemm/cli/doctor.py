@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from .common import JsonOption, out, print_json
+from ..errors import INSTALL_TORCH
+from .common import JsonOption, no_card, out, print_json
 
 __all__ = ["Finding", "doctor", "findings"]
 
@@ -212,8 +213,7 @@ def _card() -> tuple[Finding, str | None]:
     able = "runs and times the rungs"
     card = detect_gpu()
     if card is None:
-        found = "nvidia-smi lists no card" if shutil.which("nvidia-smi") else "no NVIDIA driver (nvidia-smi)"
-        return Finding("gpu", "absent", found, f"a card {able}; without one the simulator does the running"), None
+        return Finding("gpu", "absent", no_card(), f"a card {able}; without one the simulator does the running"), None
     driver = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     driver = driver.splitlines()[0] if driver else "unknown"
     return Finding("gpu", "ok", f"{card.title}, sm_{card.arch}, driver {driver}", able), driver
@@ -222,7 +222,7 @@ def _card() -> tuple[Finding, str | None]:
 def _torch(driver: str | None) -> Finding:
     able = "launches on a GPU, reads .pt files"
     if importlib.util.find_spec("torch") is None:
-        remedy = "pip install 'rungemm[torch]'" if driver else ""
+        remedy = INSTALL_TORCH if driver else ""
         return Finding("torch", "absent", "not installed", able + "; nothing else needs it", remedy)
     try:
         torch = importlib.import_module("torch")

@@ -72,7 +72,7 @@ def seconds_text(seconds: float) -> str:
 
 def _changes(found: Explained) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     assert found.below is not None
     for title in (found.below.name, found.record.name, "factor"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -80,12 +80,25 @@ def _changes(found: Explained) -> Table:
         factor = change.factor
         style = "" if factor is None or abs(factor - 1) < 0.005 else "bold"
         table.add_row(
-            change.what,
-            number(change.before),
-            number(change.after),
+            _short(change.what),
+            exact(change.before),
+            exact(change.after),
             Text("" if factor is None else f"x {number(factor)}", style=style),
         )
     return table
+
+
+def _short(what: str) -> str:
+    """A figure's name in 23 characters at most, which leaves room for two rungs' names in 80 columns."""
+    what = what.replace("for one element of C", "per C").replace("memory a block, bytes", "bytes a block")
+    return what.replace(" allowed", "")
+
+
+def exact(value: float | None) -> str:
+    """A whole number in full, "147,456"; any other with three digits."""
+    if value is None or value != int(value):
+        return number(value)
+    return f"{int(value):,}"
 
 
 def _source(lines: list[Line], width: int | None) -> Text:

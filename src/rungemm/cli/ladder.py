@@ -82,7 +82,7 @@ def ladder(
     Exits with 1 if a rung is wrong.
 
     \b
-    Example: rungemm ladder --rungs naive-shared_tile --shape 256x256x256 --gpu rtx4090
+    Example: rungemm ladder --rungs 1-3 --shape 256x256x256 --gpu rtx4090
     """
     from ..inputs import parse_shape
 
@@ -105,7 +105,9 @@ def ladder(
             vet_simulated(kernels, (m, n, k), card)
 
     task = _task(extents, default, (a, b, c), wanted, vet)
-    records = _climb(kernels, task, card, None if device else (when, number), as_json)
+    whose = "your operands" if c is not None or task.c is None else f"your A and B, random C, seed {number}"
+    data = whose if task.seed is None else f"random operands, seed {number}"
+    records = _climb(kernels, task, card, None if device else (when, number), None if as_json else data)
     if as_json:
         print_json([record.to_dict() for record in records])
     else:
@@ -167,7 +169,7 @@ def _task(
     """The operands: from files if given, else random ones; ``vet`` refuses extents before anything large is made."""
     import numpy as np
 
-    from ..inputs import InputError, random_matrix, read_matrix
+    from ..inputs import InputError, non_finite, random_matrix, read_matrix
     from ..ladder import Task
 
     alpha, beta, seed = wanted.alpha, wanted.beta, wanted.seed
@@ -181,7 +183,7 @@ def _task(
         if path is None:
             raise InputError(f"{name} is missing: give --{name.lower()} FILE as well; both operands come from files")
     a, b, c = (
-        None if path is None else read_matrix(name, path, cast=wanted.cast)
+        None if path is None else read_matrix(name, path, cast=wanted.cast, on_note=_remark)
         for name, path in zip("ABC", files, strict=True)
     )
     assert a is not None and b is not None
@@ -189,7 +191,16 @@ def _task(
         vet(a.shape[0], b.shape[1], a.shape[1])
     if c is None and beta != 0:
         c = random_matrix(np.random.default_rng(seed), a.shape[0], b.shape[1])
+        _remark(f"C is random, seed {seed}: beta is {beta:g} and no --c was given")
+    special = [f"{name} holds {non_finite(x)}" for name, x in zip("ABC", (a, b, c), strict=True)
+               if x is not None and non_finite(x)]  # fmt: skip
+    if special:
+        _remark(f"{'; '.join(special)}: they go through the product as IEEE says")
     return Task(a, b, c if beta != 0 else None, alpha, beta, arithmetic=wanted.arithmetic)
+
+
+def _remark(text: str) -> None:
+    err().print(text, style="yellow", markup=False)
 
 
 def _fits(m: int, n: int, k: int) -> None:
@@ -211,16 +222,20 @@ def _fits(m: int, n: int, k: int) -> None:
 
 
 def _climb(
-    kernels: list[Kernel[Any]], task: Task, card: Gpu, simulated: tuple[str, int] | None, as_json: bool
+    kernels: list[Kernel[Any]], task: Task, card: Gpu, simulated: tuple[str, int] | None, data: str | None
 ) -> list[Record]:
-    """Run the rungs on the card, or, given a schedule and its seed, in the simulator."""
+    """Run the rungs on the card, or, given a schedule and its seed, in the simulator.
+
+    Told as text, with where the operands come from (``data``); not told at all where that is ``None``, for JSON.
+    """
     from ..ladder import GpuRunner, SimulatorRunner, climb
     from .ladder_view import paragraph
 
     device = simulated is None
+    as_json = data is None
     console = out()
-    if not as_json:
-        console.print(_title(task, card, simulated))
+    if data is not None:
+        console.print(_title(task, card, simulated, data))
     records: list[Record] = []
     with progress(console, as_json, *bar_columns()) as display:
         bar = display.add_task("starting", total=len(kernels))
@@ -255,15 +270,17 @@ def _time(kernels: list[Kernel[Any]], task: Task, card: Gpu, records: list[Recor
         err().print(note, style="yellow", markup=False, soft_wrap=True)
 
 
-def _title(task: Task, card: Gpu, simulated: tuple[str, int] | None) -> str:
+def _title(task: Task, card: Gpu, simulated: tuple[str, int] | None, data: str) -> str:
+    from ..compat import TRITON_VERSION
+
     m, n, k = task.shape
-    data = f"random operands, seed {task.seed}" if task.seed is not None else "your operands"
+    compiled = f"Compiled by Triton {TRITON_VERSION} for sm_{card.arch}."
     scalars = "A @ B" if (task.alpha, task.beta) == (1.0, 0.0) else f"{task.alpha:g} A @ B + {task.beta:g} C"
     title = f"[bold]{scalars}, {m}x{n}x{k}[/bold], {data}\n"
     if simulated is None:
-        return title + f"On the {card.title} here, timed interleaved with cuBLAS.\n"
+        return title + f"On the {card.title} here, timed interleaved with cuBLAS.\n{compiled}\n"
     schedule, seed = simulated
-    title += f"In the SIMULATOR, as on an {card.title}: real results and counts, no timing.\n"
+    title += f"In the SIMULATOR, as on an {card.title}: real results and counts, no timing.\n{compiled}\n"
     when = {"late": "", "random": f"Under a random schedule, seed {seed}.\n"}
     return title + when.get(schedule, f"Under the {schedule} schedule.\n")
 
@@ -298,18 +315,18 @@ def vet_simulated(kernels: list[Kernel[Any]], shape: tuple[int, int, int], card:
 
 
 def _close(records: list[Record], simulated: tuple[str, int] | None) -> None:
-    from .ladder_view import table
+    from .ladder_view import legend, summary, table
 
     console = out()
     console.print()
     console.print(table(records, console))
+    if legend(records):
+        console.print(f"\n{legend(records)}")
     wrong = [record.name for record in records if record.correct is False]
     if wrong:
         console.print(f"\n[bold red]{len(wrong)} of {len(records)} rungs are WRONG:[/bold red] {', '.join(wrong)}")
         if simulated is not None and simulated[0] == "random":
             console.print(f"Repeat with --schedule random --seed {simulated[1]}.")
     elif records:
-        right = sum(record.correct is True for record in records)
-        untimed = "" if simulated is None else "; nothing was timed"
-        console.print(f"\n{right} of {len(records)} rungs agree with float64{untimed}.")
+        console.print(f"\n{summary(records, timed=simulated is None)}")
         console.print("Next: rungemm explain naive")

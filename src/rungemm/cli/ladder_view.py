@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..ladder.record import Record
 
-__all__ = ["labelled", "listing", "many", "number", "paragraph", "size", "table"]
+__all__ = ["labelled", "legend", "listing", "many", "number", "paragraph", "size", "summary", "table"]
 
 COLUMNS = {
     "ok": "", "math": "", "regs": "regs", "shared": "shared\nKiB", "occupancy": "occu-\npancy", "loads": "loads\nper C",
@@ -74,7 +74,7 @@ def verdict(record: Record) -> Text:
 
 def paragraph(record: Record, width: int) -> Text:
     """Everything about one rung, in lines that each say what they are about."""
-    head = Text.assemble((f"{record.position:>2} {record.name:<20}", "bold"), verdict(record))
+    head = Text.assemble((f"{record.position:>2} {record.name:<20} ", "bold"), verdict(record))
     if record.correct is not None and arithmetic(record) != "fp32":
         head.append(f" in {arithmetic(record)}")
     if record.error is not None and record.tolerance is not None:
@@ -183,6 +183,23 @@ def table(records: Sequence[Record], console: Console) -> Table:
     for record, row in zip(records, rows, strict=True):
         result.add_row(record.name, *(row[key] for key in shown))
     return result
+
+
+def legend(records: Sequence[Record]) -> str:
+    """What the marks in the table mean, of those that are there; "" where none is."""
+    spills = any(record.resources is not None and record.resources.spill_bytes for record in records)
+    return "! spills registers to memory" if spills else ""
+
+
+def summary(records: Sequence[Record], timed: bool) -> str:
+    """How many of the rungs that ran agree with float64, for records none of which is wrong."""
+    ran = [record for record in records if record.correct is not None]
+    left = len(records) - len(ran)
+    if not ran:
+        return f"Nothing ran: {many(left, 'rung')} not run, for the reasons above."
+    text = f"{len(ran)} of {len(ran)} rungs {'that ran ' if left else ''}agree with float64"
+    text += f"; {left} not run" if left else ""
+    return text + ("." if timed else "; nothing was timed.")
 
 
 def _cells(record: Record) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from ..errors import UserError
+from ..errors import INSTALL_TORCH, UserError
 
 COMMANDS = ("ladder", "check", "explain", "bench", "tune", "report", "doctor")
 """The commands in the order that --help lists them: each a module of this package with a function of its name."""
@@ -69,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "rungemm":
             raise
-        return _refuse(f"this needs {error.name}, which is not installed: pip install {error.name}; see rungemm doctor")
+        remedy = INSTALL_TORCH if error.name == "torch" else f"pip install {error.name}"
+        return _refuse(f"this needs {error.name}, which is not installed: {remedy}; see rungemm doctor")
     except (KeyboardInterrupt, typer.Abort):
         print("rungemm: interrupted", file=sys.stderr)
         return 130

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import GpuOption, JsonOption, chosen_card, err, out, print_json
+from .common import GpuOption, JsonOption, chosen_card, chosen_rungs, err, no_card, out, print_json, why_no_gpu
 
 if TYPE_CHECKING:
     from ..hardware import Gpu
@@ -44,7 +46,6 @@ def tune(
     from ..bench.suites import parse_shape
     from ..dtypes import dtype_named
     from ..inputs import InputError
-    from ..kernels import find_kernel
     from ..problem import PRECISIONS
 
     if precision not in PRECISIONS:
@@ -52,9 +53,12 @@ def tune(
     card, here = chosen_card(gpu)
     try:
         problem = parse_shape(shape).problem(dtype_named(dtype), layout.upper(), precision)  # type: ignore[arg-type]
-        kernel = champion_for(problem, card) if rung == "champion" else find_kernel(rung)
+        kernels = [champion_for(problem, card)] if rung == "champion" else chosen_rungs(rung)
     except ValueError as error:
         raise InputError(str(error)) from None
+    if len(kernels) != 1:
+        raise InputError(f"--rung {rung!r} names {len(kernels)} rungs: give one, such as {kernels[0].name}")
+    (kernel,) = kernels
     seconds = seconds_of("--budget", budget)
     if dry_run:
         return _dry(kernel, problem, card, show_pruned, as_json)
@@ -86,6 +90,7 @@ def tuned_config(kernel: Kernel[Any], problem: Problem, gpu: Gpu) -> Config | No
 def _dry(kernel: Kernel[Any], problem: Problem, card: Gpu, show_pruned: bool, as_json: bool) -> int:
     """What is left of the space on paper."""
     from ..tune import by_predicate, by_resources
+    from .ladder_view import many, size
 
     with err().status(f"listing configs of {kernel.name}") as status:
         space = by_resources(
@@ -99,10 +104,11 @@ def _dry(kernel: Kernel[Any], problem: Problem, card: Gpu, show_pruned: bool, as
     total = len(space.candidates) + len(space.pruned)
     console.print(f"{kernel.name} on {problem} for {card.title}: {len(space.candidates)} of {total} configs left")
     for candidate in space.candidates:
-        console.print(
-            f"  {candidate.config}: {candidate.registers} registers, {candidate.spill_bytes} B spilled, "
-            f"{candidate.shared_bytes} B shared, {candidate.blocks_per_sm} blocks an SM", soft_wrap=True,
-        )  # fmt: skip
+        spilled = f"{size(candidate.spill_bytes)} spilled, " if candidate.spill_bytes else ""
+        _print_wrapped(
+            f"{_short(candidate.config)}: {candidate.registers} registers, {spilled}"
+            f"{size(candidate.shared_bytes or 0)} shared, {many(candidate.blocks_per_sm or 0, 'block')} an SM"
+        )
     _print_pruned(space, show_pruned)
     return 0
 
@@ -113,14 +119,22 @@ def _tune(
 ) -> int:  # fmt: skip
     from ..bench.environment import describe_environment
     from ..bench.store import write_json
+    from ..hardware import detect_gpu
     from ..inputs import InputError
-    from ..ladder.runners import gpu_is_usable
     from ..tune import tune as run
     from ..tune.report import tuning_lines, tuning_record
 
-    missing = gpu_is_usable() if here else f"{card.title} is not the card here"
+    at_hand = detect_gpu()
+    if at_hand is not None and not here:
+        raise InputError(
+            f"tune times on the card here, {at_hand.title}, not on {card.title}: leave --gpu out; "
+            f"--dry-run prunes and compiles for any"
+        )
+    missing = why_no_gpu() or (None if here else no_card())
     if missing is not None:
-        raise InputError(f"tune times on a GPU: {missing}; --dry-run prunes and compiles without one")
+        raise InputError(
+            f"tune times on a GPU, and there is none to use: {missing}; --dry-run prunes and compiles without one"
+        )
     with err().status("starting") as status:
         result = run(kernel, problem, card, budget_s=seconds, say=lambda text: status.update(text))
     record = tuning_record(result)
@@ -142,14 +156,36 @@ def _print_pruned(space: Space, every: bool) -> None:
         return
     if every:
         for item in space.pruned:
-            out().print(f"  ruled out: {item.config}: {item.reason}", soft_wrap=True, markup=False)
+            _print_wrapped(f"ruled out: {_short(item.config)}: {item.reason}")
         return
-    kinds: dict[str, int] = {}
+    kinds: dict[str, list[str]] = {}
     for item in space.pruned:
-        kind = re.sub(r"\d+", "N", item.reason)
-        kinds[kind] = kinds.get(kind, 0) + 1
-    for kind, count in sorted(kinds.items(), key=lambda entry: -entry[1]):
-        out().print(f"  {count} ruled out: {kind}", soft_wrap=True, markup=False)
+        kinds.setdefault(re.sub(r"\d+", "0", item.reason), []).append(item.reason)
+    for reasons in sorted(kinds.values(), key=len, reverse=True):
+        _print_wrapped(f"{len(reasons)} ruled out: {merged(reasons)}")
+
+
+def merged(reasons: Sequence[str]) -> str:
+    """One sentence for several that differ in their numbers only, each number the range of theirs: "spills 8 to 96"."""
+    numbers = [[int(digits) for digits in re.findall(r"\d+", reason)] for reason in reasons]
+    ranges = iter([(min(column), max(column)) for column in zip(*numbers, strict=True)])
+
+    def text(_: re.Match[str]) -> str:
+        low, high = next(ranges)
+        return str(low) if low == high else f"{low} to {high}"
+
+    return re.sub(r"\d+", text, reasons[0])
+
+
+def _short(config: Config) -> str:
+    """The config's label where its kernel has one, else its fields."""
+    return str(getattr(config, "label", config))
+
+
+def _print_wrapped(text: str) -> None:
+    console = out()
+    lines = textwrap.wrap(text, console.width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
+    console.print("\n".join(lines), soft_wrap=True, markup=False)
 
 
 def _space_record(kernel: Kernel[Any], problem: Problem, card: Gpu, space: Space) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ..errors import INSTALL_TORCH
+
 if TYPE_CHECKING:
     from .driver import CudaError
     from .problems import matrix_of, problem_of
@@ -33,6 +35,6 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f".{home}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name == "torch":
-            remedy = "launching on a GPU needs torch: pip install 'rungemm[torch]'"
+            remedy = f"launching on a GPU needs torch: {INSTALL_TORCH}"
             raise ModuleNotFoundError(remedy, name="torch") from None
         raise

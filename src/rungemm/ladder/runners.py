@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..errors import INSTALL_TORCH
 from ..hardware import Gpu
 from ..verify import tolerance_for, verify
 from .pose import Posed, Task
@@ -123,7 +124,7 @@ def gpu_is_usable() -> str | None:
     try:
         import torch
     except ImportError:
-        return "torch is not installed: pip install 'rungemm[torch]'"
+        return f"torch is not installed: {INSTALL_TORCH}"
     except OSError as error:
         return f"torch cannot be loaded ({error}): reinstall it"
-    return None if torch.cuda.is_available() else "torch does not see the card: see rungemm doctor"
+    return None if torch.cuda.is_available() else "torch sees no card: see rungemm doctor"

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ..errors import INSTALL_TORCH
+
 if TYPE_CHECKING:
     from .api import addmm, bmm, gemm, linear, matmul
     from .dispatch import Decision, Option, decide
@@ -56,7 +58,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f".{home}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name == "torch":
-            remedy = f"rungemm.{name} needs torch: pip install 'rungemm[torch]'"
+            remedy = f"rungemm.{name} needs torch: {INSTALL_TORCH}"
             raise ModuleNotFoundError(remedy, name="torch") from None
         raise
     globals()[name] = value  # found at once the next time

@@ -2,7 +2,8 @@
 
 Tile, thread tile and depth pull against each other: reuse wants them large, occupancy and registers want them small, a
 small product wants many blocks. No formula settles it, so every setting is tried. About four hundred survive the
-predicate; for the others it says why not. ``rungemm tune autotuned`` searches; the default is the first to try.
+predicate; for the others it says why not. ``rungemm tune 4096x4096x4096 --rung autotuned`` searches; the default is the
+first to try.
 """
 
 from __future__ import annotations
