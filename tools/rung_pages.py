@@ -118,10 +118,23 @@ def number(value: float | str | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
+def kind_of(record: Record) -> str:
+    """What it multiplies: an element type, or how fp32 operands are multiplied."""
+    return str(record["dtype"] if record["precision"] == "ieee" else record["precision"])
+
+
+def comparable(entry: Record, below: Record) -> bool:
+    """Whether both were counted on operands of one type: else every count of bytes differs by that alone."""
+    return bool(entry["dtype"] == below["dtype"])
+
+
 def cost_table(entry: Record, below: Record | None, names: tuple[str, str]) -> Iterator[str]:
     mine, other = figures(entry), figures(below) if below else {}
-    yield f"| | {names[0]} | {names[1]} | factor |" if below else f"| | {names[1]} |"
-    yield "| --- | ---: | ---: | ---: |" if below else "| --- | ---: |"
+    factors = below is not None and comparable(entry, below)
+    if below is not None and kind_of(entry) != kind_of(below):
+        names = (f"{names[0]}, {kind_of(below)}", f"{names[1]}, {kind_of(entry)}")
+    yield ("| |" + (f" {names[0]} |" if below else "") + f" {names[1]} |" + (" factor |" if factors else ""))
+    yield "| --- |" + " ---: |" * (1 + (below is not None) + factors)
     for what in dict.fromkeys([*mine, *other]):
         after, before = mine.get(what), other.get(what)
         if not after and not before:
@@ -129,10 +142,19 @@ def cost_table(entry: Record, below: Record | None, names: tuple[str, str]) -> I
         if below is None:
             yield f"| {what} | {number(after)} |"
             continue
+        if not factors:
+            yield f"| {what} | {number(before)} | {number(after)} |"
+            continue
         factor = ""
         if isinstance(after, (int, float)) and isinstance(before, (int, float)) and before and after != before:
             factor = f"x {after / before:.3g}"
         yield f"| {what} | {number(before)} | {number(after)} | {factor} |"
+    if below is not None and not factors:
+        yield ""
+        yield (
+            f"No factors: the two take no type in common, and {kind_of(below)} elements have another size than "
+            f"{kind_of(entry)}."
+        )
 
 
 def on_paper(kernel: Kernel[Any], entry: Record) -> str:
@@ -186,7 +208,7 @@ def measured_text(kernel: Kernel[Any], data: Record, summary: list[Record]) -> I
     yield "| --- | ---: | ---: | ---: | ---: | ---: |"
     slower: list[str] = []
     for r in records:
-        kind = r["dtype"] if r["precision"] == "ieee" else r["precision"]
+        kind = kind_of(r)
         product = f"{r['m']}x{r['n']}x{r['k']} {kind} {r['layout']}"
         ratio = "" if r["ratio"] is None else (
             f"{100 * r['ratio']:.1f}% ({100 * r['ratio_low']:.1f} to {100 * r['ratio_high']:.1f})"
@@ -200,7 +222,8 @@ def measured_text(kernel: Kernel[Any], data: Record, summary: list[Record]) -> I
     if slower and below is not None:
         yield ""
         yield f"**Slower than {link(below)}**: {'; '.join(slower)}."
-        worse = list(_worse(data["rungs"][kernel.name], data["rungs"][below.name]))
+        entry, other = data["rungs"][kernel.name], data["rungs"][below.name]
+        worse = list(_worse(entry, other)) if comparable(entry, other) else []
         if worse:
             yield f"What got worse by the counters above: {'; '.join(worse)}."
         why = notes_of(kernel.name).slower
@@ -248,7 +271,7 @@ def page(kernel: Kernel[Any], data: Record, summary: list[Record]) -> str:
         lines += [label, "", "```python", code, "```", ""] if label else ["```python", code, "```", ""]
     lines += ["## Layouts", "", *layouts_text(kernel, data), ""]
     m, n, k = data["shape"]
-    kind = entry["dtype"] if entry["precision"] == "ieee" else entry["precision"]
+    kind = kind_of(entry)
     config = ", ".join(f"{key} {value}" for key, value in entry["config"].items() if value is not None)
     chosen = " (its choice at 4096x4096x4096)" if kernel.name.startswith("champion") else ""
     lines += ["## What it costs", ""]
@@ -289,6 +312,16 @@ def layouts_text(kernel: Kernel[Any], data: Record) -> Iterator[str]:
         yield ""
 
 
+HEADLINE = (("fp32", "NN"), ("bf16", "NT"), ("fp16", "NT"), ("tf32", "NT"), ("tf32", "NN"))
+"""Type and layout of the speed that the index shows: the first that was measured."""
+
+
+def headline(records: list[Record]) -> Record | None:
+    """The record at 4096x4096x4096 that the index shows of a rung, if there is one."""
+    found = {(kind_of(r), r["layout"]): r for r in records if (r["m"], r["n"], r["k"]) == (4096, 4096, 4096)}
+    return next((found[key] for key in HEADLINE if key in found), None)
+
+
 def index(data: Record, summary: list[Record]) -> str:
     """docs/rungs/README.md: the rungs in one table."""
     lines = [MARK, "", "# The rungs", "",
@@ -299,10 +332,8 @@ def index(data: Record, summary: list[Record]) -> str:
              "| ---: | --- | --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
     for position, kernel in enumerate(LADDER, 1):
         entry, records = data["rungs"][kernel.name], measured(kernel, summary)
-        speed = "; ".join(
-            f"{r['tflops']:.3g} {r['dtype'] if r['precision'] == 'ieee' else r['precision']}"
-            for r in records if (r["m"], r["n"], r["k"]) == (4096, 4096, 4096) and r["layout"] == "NN"
-        )  # fmt: skip
+        best = headline(records)
+        speed = "" if best is None else f"{best['tflops']:.3g} {kind_of(best)} {best['layout']}"
         c, r = entry["counters"], entry["resources"]
         lines.append(
             f"| {position} | {link(kernel)} | {kernel.idea} | {r['registers']} | {100 * r['occupancy']:.0f}% | "
@@ -311,7 +342,8 @@ def index(data: Record, summary: list[Record]) -> str:
     m, n, k = data["shape"]
     lines += ["", "Registers and occupancy: compiled for sm_90, on an H200. Wavefronts: counted at "
               f"{m}x{n}x{k}, CUDA-core rungs in fp32, the others in the type that their page names. TFLOPS: measured "
-              "at 4096x4096x4096, NN."]  # fmt: skip
+              "at 4096x4096x4096 in the type and layout named, bf16 where there is a choice; speeds in different "
+              "types do not compare."]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

@@ -57,6 +57,8 @@ def show(found: Explained, card: Gpu, console: Console) -> None:
     if found.changes and found.below is not None:
         console.print(f"\n[bold]Against {found.below.name}[/bold]")
         console.print(_changes(found))
+        if found.apart:
+            console.print(found.apart[0].upper() + found.apart[1:] + ".", highlight=False)
     console.print(f"\n[bold]{found.file}[/bold]", soft_wrap=True)
     console.print("[dim]What a helper function costs stands on the line that calls it.[/dim]")
     console.print(_source(found.lines, console.width if console.is_terminal else None), end="", soft_wrap=True)
@@ -74,10 +76,13 @@ def _changes(found: Explained) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
     assert found.below is not None
-    for title in (found.below.name, found.record.name, "factor"):
+    for title in (found.below.name, found.record.name, *(() if found.apart else ("factor",))):
         table.add_column(title, justify="right", no_wrap=True)
     for change in found.changes:
         factor = change.factor
+        if found.apart:
+            table.add_row(_short(change.what), exact(change.before), exact(change.after))
+            continue
         style = "" if factor is None or abs(factor - 1) < 0.005 else "bold"
         table.add_row(
             _short(change.what),

@@ -1,4 +1,4 @@
-"""CUDA's own word on how many blocks of a compiled kernel an SM holds, to hold ours (:mod:`rungemm.analysis`) against."""
+"""CUDA's own word on how many blocks of a compiled kernel an SM holds: what :mod:`rungemm.analysis` is held against."""
 
 from __future__ import annotations
 

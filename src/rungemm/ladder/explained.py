@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..analysis import Accesses, accesses_per_element, occupancy, roofline_of, tile_efficiency
@@ -61,6 +61,7 @@ class Explained:
     Attributes:
         record, below: the rung's and the one below's, with their counts on this problem.
         changes: their figures side by side.
+        apart: why their figures do not compare, so that no factor means anything; empty where they do.
         paper: loads for one element of C that the tile sizes imply.
         limits: blocks an SM that each resource allows.
         seconds_arithmetic, seconds_memory: the least time of each on the card, the roofline's two sides.
@@ -78,6 +79,7 @@ class Explained:
     tile_share: float
     file: str
     lines: list[Line]
+    apart: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -124,6 +126,27 @@ _FIGURES: tuple[tuple[str, Callable[[Record], float | None]], ...] = (
 )
 
 
+COMMON = ("bf16", "fp16", "tf32", "fp32")
+"""What two rungs are counted in that would each be set another element type: the first that both take."""
+
+
+def common_task(kernel: Kernel[Any], below: Kernel[Any], task: Task, card: Gpu) -> tuple[Task, str]:
+    """The task in an arithmetic in which both rungs' counts compare, and why there is none, if there is none.
+
+    fp32 operands multiplied as tf32 compare with fp32: they have the same bytes. A task that names its arithmetic, or
+    has the user's own operands, stays as it is.
+    """
+    mine, other = pose(kernel, task, card), pose(below, task, card)
+    if isinstance(mine, Refused) or isinstance(other, Refused) or mine.problem.a.dtype == other.problem.a.dtype:
+        return task, ""
+    for arithmetic in COMMON if task.seed is not None and task.arithmetic is None else ():
+        shared = replace(task, arithmetic=arithmetic)
+        if not any(isinstance(pose(each, shared, card), Refused) for each in (kernel, below)):
+            return shared, ""
+    names = f"{below.name} in {other.problem.a.dtype.name}, {kernel.name} in {mine.problem.a.dtype.name}"
+    return task, f"no factors: counted on elements of different sizes, {names}; the two take no type in common"
+
+
 def explain(
     kernel: Kernel[Any],
     task: Task,
@@ -135,11 +158,15 @@ def explain(
 ) -> Explained:
     """Run the rung and the one below it in the simulator, compile both, and put what they cost side by side.
 
+    Where the two would be set different element types they are both set the first of :data:`COMMON` that both take.
     ``schedule`` and ``seed`` are the simulator's; the counts are the same under every schedule.
 
     Raises:
         Unsupported: the rung does not take the task on this card; the message is its predicate's.
     """
+    apart = ""
+    if kernel.below is not None:
+        task, apart = common_task(kernel, find_kernel(kernel.below), task, card)
     posed = pose(kernel, task, card)
     if isinstance(posed, Refused):
         raise Unsupported(posed.why)
@@ -168,6 +195,7 @@ def explain(
         tile_share=tile_efficiency(posed.problem.m, posed.problem.n, *tile),
         file=file,
         lines=lines,
+        apart=apart,
     )
 
 

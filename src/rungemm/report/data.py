@@ -16,6 +16,7 @@ from ..bench.store import StoreError, load_raw
 from ..hardware import Gpu, find_gpu
 from ..kernels import LADDER, Kernel
 from .rungs import is_current, load_rungs
+from .sessions import in_their_sessions
 from .trust import trust
 
 __all__ = ["load_summary", "page_data"]
@@ -49,7 +50,7 @@ def page_data(folder: Path) -> dict[str, Any]:
     Raises:
         StoreError: the summary or a raw file that it names is missing or broken, or the card is unknown.
     """
-    records = load_summary(folder)
+    records = in_their_sessions(load_summary(folder), folder)
     gpu = _card(folder)
     raw: dict[str, dict[str, Any]] = {}
     for record in records:

@@ -18,6 +18,7 @@ from ..kernels import LADDER
 from .bars_svg import Bar, bars_svg
 from .data import load_summary
 from .ranges_svg import Range, ranges_svg
+from .sessions import in_their_sessions
 
 __all__ = ["BEGIN", "END", "ReadmeError", "plot_path", "results_text", "stale_parts", "update"]
 
@@ -26,6 +27,12 @@ Record = dict[str, Any]
 
 LADDERS = (("fp32", "ieee", "NN"), ("bf16", "ieee", "NT"))
 """Type, precision and layout of the ladders that are shown, where they were measured."""
+
+
+PATH = (
+    "A ladder is a path of ideas, not of speeds that only rise: where a rung is slower than the one before, "
+    "[its page](docs/rungs/README.md) says why."
+)
 
 
 class ReadmeError(UserError):
@@ -66,7 +73,7 @@ def _parts(readme: Path, folder: Path) -> Iterator[tuple[Path, str]]:
     text = readme.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise ReadmeError(f"{readme} has no place for results: put the lines {BEGIN!r} and {END!r} where they go")
-    records = load_summary(folder)
+    records = in_their_sessions(load_summary(folder), folder)
     gpu = find_gpu(folder.resolve().name)
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
@@ -91,6 +98,8 @@ def results_text(records: list[Record], gpu: Gpu, link: Callable[[str], str]) ->
     """
     lines = [""]
     ladders = list(_ladders(records))
+    if ladders:
+        lines += [PATH, ""]
     for what, rows in ladders:
         m, n, k = (rows[0][axis] for axis in "mnk")
         kind = rows[0]["dtype"] if rows[0]["layout"] == "NN" else f"{rows[0]['dtype']} {rows[0]['layout']}"
@@ -104,6 +113,7 @@ def results_text(records: list[Record], gpu: Gpu, link: Callable[[str], str]) ->
             "| --- | ---: | ---: | ---: | ---: | ---: |",
             *(_row(record) for record in rows),
             "",
+            *_apart(rows),
         ]
     ranges = _ranges(records)
     if ranges:
@@ -121,7 +131,7 @@ def results_text(records: list[Record], gpu: Gpu, link: Callable[[str], str]) ->
                 f"| {each.name} | {kind} | {kernel} | {each.count} | {each.mean:.3f} | {each.least:.3f} | "
                 f"{each.most:.3f} |"
             )
-        lines.append("")
+        lines += ["", *(f"- {note}" for note in _suite_notes(ranges)), ""]
     if not ladders and not ranges:
         lines += [f"Nothing measured on an {gpu.title} yet.", ""]
     else:
@@ -162,8 +172,47 @@ def _row(record: Record) -> str:
         return f"| cuBLAS | {record['tflops']:.1f} | | | {share} | {record['error']:.1e} |"
     ratio, low, high = (record[name] for name in ("ratio", "ratio_low", "ratio_high"))
     versus = f"{100 * ratio:.1f}% | {100 * low:.1f} to {100 * high:.1f}" if ratio is not None else " | "
-    name = record["kernel"].replace("_", " ")
+    name = record["kernel"].replace("_", " ") + ("\\*" if "apart" in record else "")
     return f"| {name} | {record['tflops']:.1f} | {versus} | {share} | {record['error']:.1e} |"
+
+
+def _apart(rows: list[Record]) -> Iterator[str]:
+    """The footnote to the rows that another run measured."""
+    apart: dict[float | None, list[str]] = {}
+    for record in rows:
+        if "apart" in record:
+            apart.setdefault(record["apart"], []).append(record["kernel"].replace("_", " "))
+    for base, names in apart.items():
+        there = f", against cuBLAS at {base:.1f} TFLOPS there" if base is not None else ""
+        yield f"\\* {', '.join(names)}: measured in another run{there}."
+        yield ""
+
+
+def _suite_notes(ranges: list[Range]) -> Iterator[str]:
+    """What the suites' table does not say by itself; only of what stands in it."""
+    kernels = {each.what.rsplit(", ", 1)[1] for each in ranges}
+    suites = {each.name for each in ranges}
+    if "champion" in kernels:
+        yield (
+            "`champion` is one family of kernels, the ladder's last for that type, with the setting that it chooses by "
+            "default; `library` is `rungemm.matmul`, which may call cuBLAS."
+        )
+    if "tensor" in suites:
+        yield (
+            "`tensor`: up to 7 products a type for the tensor cores, most of them large squares, besides few rows, "
+            "long K and odd sizes."
+        )
+    if "fp32-small" in suites:
+        yield (
+            "`fp32-small`: six fp32 products: squares of 512 and 1024, two with few tiles and long K, two of odd sizes."
+        )
+    if any(each.what.startswith("tf32x3") for each in ranges):
+        yield "tf32x3 adds up three tf32 products to fp32's accuracy; its reference is cuBLAS in full fp32."
+    if any(each.name == "ragged" and each.what.startswith(("bf16", "fp16")) for each in ranges):
+        yield (
+            "Why ragged 16-bit ratios are large: where a row's pitch is not a multiple of 16 bytes cuBLAS "
+            "loses most of its speed; the champion first copies the operands to aligned rows."
+        )
 
 
 def _ranges(records: list[Record]) -> list[Range]:

@@ -107,7 +107,7 @@ class HopperConfig(RungConfig):
 class ChampionHopper(Kernel[HopperConfig]):
     name = "champion_hopper"
     idea = "every idea of the Hopper ladder together, searched"
-    expects = "cuBLAS's speed and more, in every shape"
+    expects = "even with cuBLAS at large squares, ahead at odd sizes and with few rows"
     below = "stream_k"
     family = "hopper"
     min_arch = 90

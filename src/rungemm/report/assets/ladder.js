@@ -12,6 +12,10 @@ function ladderFigure() {
   });
 }
 
+// A rung from another run than most: its ratio is against cuBLAS there, not against the line that is drawn.
+function rungName(record) {
+  return nameOf(record.kernel) + (record.apart !== undefined ? " *" : "");
+}
 function rungOf(record) {
   return DATA.rungs.find((item) => item.name === record.kernel);
 }
@@ -45,10 +49,10 @@ function drawLadder(records, width) {
       svg("rect", { x: frame.left, y: top, width: Math.max(1, x(record.tflops) - frame.left), height, rx: 2, fill: colour }));
     const strong = record.kernel.startsWith("champion") ? 600 : null;
     if (narrow) {
-      group.append(label(frame.left, y + 15, nameOf(record.kernel), { "font-weight": strong }),
+      group.append(label(frame.left, y + 15, rungName(record), { "font-weight": strong }),
         label(width - 8, y + 15, `${figures(record.tflops)}${share ? `, ${share} of cuBLAS` : ""}${step ? `, ${step}` : ""}`, { "text-anchor": "end", fill: "var(--soft)" }));
     } else {
-      group.append(label(left - 8, y + 18, nameOf(record.kernel), { "text-anchor": "end", "font-weight": strong }));
+      group.append(label(left - 8, y + 18, rungName(record), { "text-anchor": "end", "font-weight": strong }));
       [figures(record.tflops), share, percent(record.peak_share), step].forEach((value, column) => group.append(label(frame.right + columns[column][0], y + 18, value, { "text-anchor": "end", fill: column ? "var(--soft)" : null, "font-weight": column ? null : 600 })));
     }
     root.append(withTip(group, text));
@@ -64,5 +68,6 @@ function drawLadder(records, width) {
   const families = unique(rows.map((record) => rungOf(record)?.family).filter(Boolean));
   const legend = families.length > 1 ? families.map((family) => [FAMILIES[family][1], FAMILIES[family][0]]) : [];
   const failed = Object.entries(DATA.samples[rows[0].samples].failed).map(([name, why]) => ["var(--bad)", `${nameOf(name)} FAILED: ${why}`]);
-  return { svg: root, legend: [...legend, ...failed], columns: COLUMNS, rows: rows.map(rowOf) };
+  const apart = rows.filter((record) => record.apart !== undefined).map((record) => ["var(--soft)", `* ${nameOf(record.kernel)}: measured in another run${record.apart === null ? "" : `, against cuBLAS at ${figures(record.apart)} there`}`]);
+  return { svg: root, legend: [...legend, ...apart, ...failed], columns: COLUMNS, rows: rows.map(rowOf) };
 }
