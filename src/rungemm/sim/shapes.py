@@ -78,7 +78,8 @@ def broadcast_to(tile: Any, shape: tuple[int, ...]) -> Any:
         raise fault_at("type-error", f"shape {list(tile.shape)} does not broadcast to {list(shape)}")
     known = align.broadcast(tile.alignment, tile.shape, shape) if MACHINE.observer is not None else None
     if isinstance(tile, Pointer):
-        return Pointer(tile.buffer, tile.shift, tile.layout, known, np.broadcast_to(tile.pattern, shape))
+        pattern = np.zeros((), np.int64) if tile.pattern is None else tile.pattern
+        return Pointer(tile.buffer, tile.shift, tile.layout, known, np.broadcast_to(pattern, shape))
     return Tile(np.broadcast_to(tile.data, shape), tile.element, tile.layout, known)
 
 
