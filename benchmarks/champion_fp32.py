@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -186,8 +187,13 @@ def contenders_for(problem: Problem, configs: list[ChampionConfig], gpu: Gpu, wo
         else:
             print(f"  {label(config)}: {reason}", flush=True)
     results = compile_many([(c.plan(problem), gpu.arch) for c in chosen], workers=workers)
+    return that_compile(zip(chosen, results, strict=True))
+
+
+def that_compile(compiled: Iterable[tuple[Ours, Any]]) -> tuple[list[Ours], dict]:
+    """Contenders whose compiler's result is code, and its resources by name; the others are named."""
     resources, kept = {}, []
-    for contender, result in zip(chosen, results, strict=True):
+    for contender, result in compiled:
         if isinstance(result, BaseException):
             print(f"  {contender.name} does not compile: {str(result).splitlines()[0]}", flush=True)
             continue
@@ -281,11 +287,10 @@ def main() -> int:
         document["counters"] = counters
         write_json(options.out, document)
 
-    def run(shape: str, configs: list[ChampionConfig], rounds: int, most: int, suite: str) -> list[ChampionConfig]:
-        problem = parse_shape(shape).problem(FP32, "NN", "ieee")
-        ours, resources = contenders_for(problem, configs, gpu, options.workers)
-        print(f"{shape}: {len(ours)} compiled, {time.monotonic() - started:.0f} s", flush=True)
-        settings = Settings(rule=StopRule(rounds, rounds, 20.0), host_time=False, warm_up_s=0.5)
+    def beside_cublas(
+        problem: Problem, ours: list[Ours], resources: dict, settings: Settings, suite: str
+    ) -> Measurement:
+        """Time them, and save all that is known so far."""
         contenders: list[Contender] = [TorchMatmul(), *ours]
         measurement = measure(problem, contenders, gpu, settings=settings)
         record = measurement_record(measurement, suite)
@@ -295,6 +300,14 @@ def main() -> int:
         records.append(record)
         save(settings)
         torch.cuda.empty_cache()
+        return measurement
+
+    def run(shape: str, configs: list[ChampionConfig], rounds: int, most: int, suite: str) -> list[ChampionConfig]:
+        problem = parse_shape(shape).problem(FP32, "NN", "ieee")
+        ours, resources = contenders_for(problem, configs, gpu, options.workers)
+        print(f"{shape}: {len(ours)} compiled, {time.monotonic() - started:.0f} s", flush=True)
+        settings = Settings(rule=StopRule(rounds, rounds, 20.0), host_time=False, warm_up_s=0.5)
+        measurement = beside_cublas(problem, ours, resources, settings, suite)
         by_name = {c.name: c.config for c in ours if isinstance(c.config, ChampionConfig)}
         return [by_name[n] for n in report(measurement, resources, most)]
 
@@ -345,23 +358,9 @@ def main() -> int:
         print(f"{len(jobs)} compiled, {time.monotonic() - started:.0f} s", flush=True)
         settings = Settings(rule=StopRule(options.rounds, options.rounds, 10.0), host_time=False, warm_up_s=0.3)
         for problem in lists:
-            resources, kept = {}, []
-            for (owner, ours), result in zip(jobs, results, strict=True):
-                if owner is not problem:
-                    continue
-                if isinstance(result, BaseException):
-                    print(f"  {ours.name} does not compile: {str(result).splitlines()[0]}", flush=True)
-                    continue
-                resources[ours.name] = (result[0].registers, result[0].spill_bytes, result[0].shared_bytes)
-                kept.append(ours)
-            measurement = measure(problem, [TorchMatmul(), *kept], gpu, settings=settings)
-            record = measurement_record(measurement, suite)
-            for name, used in resources.items():
-                names = ("registers", "spill_bytes", "shared_bytes")
-                record["lanes"][name]["resources"] = dict(zip(names, used, strict=True))
-            records.append(record)
-            save(settings)
-            torch.cuda.empty_cache()
+            mine = ((ours, result) for (owner, ours), result in zip(jobs, results, strict=True) if owner is problem)
+            kept, resources = that_compile(mine)
+            measurement = beside_cublas(problem, kept, resources, settings, suite)
             report(measurement, resources, 20)
 
     def big() -> None:
