@@ -33,16 +33,17 @@ from rungemm.ladder.pose import Posed, Task, pose
 from rungemm.sim import SimulationFault, simulate
 from rungemm.verify import verify
 
-SHAPES = ((127, 129, 65), (33, 70, 50), (200, 37, 51))
+Shape = tuple[int, int, int]
+SHAPES = "127x129x65 33x70x50 200x37x51"
 
 
-def tasks(seed: int) -> list[Task]:
-    return [Task.random(m, n, k, alpha=1.25, beta=0.5, seed=seed) for m, n, k in SHAPES]
+def task_of(shape: Shape, seed: int) -> Task:
+    return Task.random(*shape, alpha=1.25, beta=0.5, seed=seed)
 
 
-def simulated(name: str, number: int, seed: int) -> np.ndarray | str:
+def simulated(name: str, shape: Shape, seed: int) -> np.ndarray | str:
     """D as the simulator computes it, or the fault; in a process of its own."""
-    task = tasks(seed)[number]
+    task = task_of(shape, seed)
     posed = pose(find_kernel(name), task, detect_gpu() or DEFAULT_GPU)
     if not isinstance(posed, Posed):
         return posed.why
@@ -85,14 +86,16 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--card-only", action="store_true")
     parser.add_argument("--kernels", default=",".join(k.name for k in LADDER))
+    parser.add_argument("--shapes", default=SHAPES, help="MxNxK, by spaces; TMA takes K and N of a multiple of 8 only")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "little"))
     options = parser.parse_args()
     card = detect_gpu() or DEFAULT_GPU
+    shapes: list[Shape] = [tuple(map(int, text.split("x"))) for text in options.shapes.split()]  # type: ignore[misc]
     kernels = [find_kernel(name) for name in options.kernels.split(",")]
     posed = {
-        (kernel.name, i): (p, task)
+        (kernel.name, shape): (p, task)
         for kernel in kernels
-        for i, task in enumerate(tasks(options.seed))
+        for shape, task in ((shape, task_of(shape, options.seed)) for shape in shapes)
         if isinstance(p := pose(kernel, task, card), Posed)
     }
     compile_many([(p.plan, card.arch) for p, _ in posed.values()])
@@ -101,13 +104,13 @@ def main() -> int:
         futures = {}
         if not options.card_only:
             futures = {key: pool.submit(simulated, *key, options.seed) for key in posed}
-        for (name, i), (p, task) in posed.items():
+        for (name, shape), (p, task) in posed.items():
             operands, why = on_card(p, task)
             dtype = p.problem.d.dtype.name
-            record = {"kernel": name, "shape": list(SHAPES[i]), "dtype": dtype, "card": why or "correct"}
+            record = {"kernel": name, "shape": list(shape), "dtype": dtype, "card": why or "correct"}
             wrong += bool(why)
             if futures:
-                other = futures[name, i].result()
+                other = futures[name, shape].result()
                 if isinstance(other, str):
                     record["simulator"] = other
                     wrong += 1
