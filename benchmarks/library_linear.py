@@ -1,16 +1,17 @@
 """linear + bias + gelu: the library against torch's eager functions and torch.compile, over a suite of LLM projections.
 
     PYTHONPATH=src python benchmarks/library_linear.py [--suite llm] [--least-m 256] [--dtype bf16] [--seconds 2]
-                                                       [--out results/h200/linear.json]
+                                                       [--mode default] [--out results/h200/linear.json]
 
 Contenders are interleaved in random order, on rotating operand sets (cold L2), as graph replays where kernels are
-short. The library's outputs are compared with float64 first.
+short. The library's outputs are compared with float64 first. ``--mode`` is torch.compile's: ``default`` fuses bias and
+gelu behind cuBLAS's product in a second; ``max-autotune-no-cudagraphs`` tries Triton's products too, with the epilogue
+in them, for half a minute a shape.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from rungemm.bench.device import CudaDevice
 from rungemm.bench.environment import describe_environment
 from rungemm.bench.graph import turns_for
 from rungemm.bench.interleaved import Entry, StopRule, launches_for, time_interleaved, warm_up
-from rungemm.bench.statistics import spread_of
+from rungemm.bench.statistics import geometric_mean, spread_of
 from rungemm.bench.store import write_json
 from rungemm.bench.suites import Shape, suite_named
 from rungemm.compiling import CompileError, compile_many
@@ -32,6 +33,7 @@ from rungemm.dtypes import dtype_named
 from rungemm.ops.dispatch import Decision
 
 REFERENCES = ("eager", "torch.compile")
+MODES = ("default", "max-autotune-no-cudagraphs")
 
 
 def eager(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -119,6 +121,23 @@ def measure(shape: Shape, dtype: torch.dtype, device: CudaDevice, seconds: float
     return record
 
 
+def geometric_means(records: list[dict[str, Any]]) -> dict[str, float]:
+    """Of the ratios to each reference, over the shapes that have one."""
+    means = {}
+    for name in REFERENCES:
+        ratios = [record[f"ratio to {name}"][0] for record in records if f"ratio to {name}" in record]
+        if ratios:
+            means[name] = geometric_mean(ratios)
+    return means
+
+
+def document_of(records: list[dict[str, Any]], mode: str) -> dict[str, Any]:
+    return {
+        "what": "gelu(linear(x, w, bias))", "environment": describe_environment(torch.cuda.get_device_name()),
+        "torch.compile mode": mode, "geomean": geometric_means(records), "records": records,
+    }  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--suite", default="llm")
@@ -126,10 +145,11 @@ def main() -> int:
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--seconds", type=float, default=2.0, help="of timing for each shape")
     parser.add_argument("--limit", type=int, default=0, help="shapes; 0 for all")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--mode", choices=MODES, default=MODES[0], help="of torch.compile")
+    parser.add_argument("--out", type=Path, help="JSON, written anew after each shape")
     arguments = parser.parse_args()
     dtype = getattr(torch, dtype_named(arguments.dtype).torch)
-    compiled = torch.compile(eager, mode="max-autotune-no-cudagraphs", dynamic=False)
+    compiled = torch.compile(eager, mode=arguments.mode, dynamic=False)
     torch._dynamo.config.cache_size_limit = 256
     shapes = [shape for shape in suite_named(arguments.suite) if shape.m >= arguments.least_m]
     shapes = shapes[: arguments.limit or None]
@@ -144,16 +164,10 @@ def main() -> int:
             fused = "fused" if record["fused"] else "not fused"
             print(f"{shape!s:20} {record['us']['library']:9.1f} us  {ratios}  {record['chosen']} ({fused})", flush=True)
             torch.cuda.empty_cache()
-    means = {}
-    for name in REFERENCES:
-        ratios = [record[f"ratio to {name}"][0] for record in records if f"ratio to {name}" in record]
-        if ratios:
-            means[name] = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            if arguments.out:
+                write_json(arguments.out, document_of(records, arguments.mode))
+    means = geometric_means(records)
     print("geometric mean: " + ", ".join(f"{value:.3f}x {name}" for name, value in means.items()))
-    if arguments.out:
-        environment = describe_environment(torch.cuda.get_device_name())
-        what = "gelu(linear(x, w, bias))"
-        write_json(arguments.out, {"what": what, "environment": environment, "geomean": means, "records": records})
     return 0
 
 
