@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from rungemm.bench.store import measurement_record  # noqa: E402
 from rungemm.dtypes import BF16, FP16, INT8, INT32  # noqa: E402
 from rungemm.hardware import ZOO  # noqa: E402
 from rungemm.problem import Problem  # noqa: E402
+
+from .fake import recording_device  # noqa: E402
 
 H200 = ZOO["h200"]
 QUICK = Settings(rule=StopRule(3, 5, 1.0), warm_up_s=0.05)
@@ -58,8 +61,10 @@ PROBLEMS = [
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_right_contenders_get_figures(problem: Problem) -> None:
-    result = measure(problem, [TorchMatmul(), TorchMatmul(name="again")], H200, settings=QUICK, device=HostDevice())
-    assert result.cold["cold"] and result.cold["closest_reuse_bytes"] >= 2 * (1 << 16)
+    l2 = 1 << 12  # so few sets that a slow host comes round within the least number of rounds
+    device = HostDevice(l2)
+    result = measure(problem, [TorchMatmul(), TorchMatmul(name="again")], H200, settings=QUICK, device=device)
+    assert result.cold["cold"] and result.cold["closest_reuse_bytes"] >= 2 * l2
     for lane in result.lanes.values():
         assert lane.failure is None and lane.checked is not None and lane.checked.ok and lane.tflops
         assert len(lane.seconds) == result.rounds.count
@@ -158,6 +163,51 @@ def test_users_own_function(function: str) -> None:
     mine = UserCallable(f"{__name__}:{function}", name="mine")
     result = measure(PROBLEMS[0], [TorchMatmul(), mine], H200, settings=QUICK, device=HostDevice())
     assert result.lanes["mine"].failure is None and result.lanes["mine"].tflops
+
+
+@pytest.mark.parametrize("function", ["returns_product", "writes_out"])
+def test_what_a_replay_writes_is_what_is_checked(function: str) -> None:
+    mine = UserCallable(f"{__name__}:{function}", name="mine")
+    result = measure(PROBLEMS[0], [TorchMatmul(), mine], H200, settings=QUICK, device=recording_device())
+    lane = result.lanes["mine"]
+    assert lane.graph and lane.failure is None and lane.checked is not None and lane.checked.ok
+
+
+KEPT: dict[int, Any] = {}
+
+
+def returns_what_it_kept(a: Any, b: Any) -> Any:
+    """Right each time, and computed only once a set: nothing of it is work."""
+    if a.data_ptr() not in KEPT:
+        KEPT[a.data_ptr()] = a @ b
+    return KEPT[a.data_ptr()]
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_contender_that_returns_an_old_result_fails_on_the_poison(graphs: bool) -> None:
+    KEPT.clear()
+    mine = UserCallable(f"{__name__}:returns_what_it_kept", name="mine")
+    settings = Settings(rule=QUICK.rule, warm_up_s=QUICK.warm_up_s, graphs=graphs)
+    result = measure(PROBLEMS[0], [TorchMatmul(), mine], H200, settings=settings, device=recording_device())
+    assert "wrong result" in (result.lanes["mine"].failure or "") and result.lanes["cublas"].failure is None
+
+
+def returns_a_number(a: Any, b: Any) -> Any:
+    return float((a @ b).sum())
+
+
+def returns_the_transpose(a: Any, b: Any) -> Any:
+    return (a @ b).T
+
+
+@pytest.mark.parametrize(
+    ("function", "words"), [("returns_a_number", "float"), ("returns_the_transpose", r"\(40, 48\)")]
+)
+def test_a_function_that_returns_no_product_says_so(function: str, words: str) -> None:
+    mine = UserCallable(f"{__name__}:{function}", name="mine")
+    result = measure(PROBLEMS[0], [TorchMatmul(), mine], H200, settings=QUICK, device=HostDevice())
+    assert re.search(words, result.lanes["mine"].failure or "")
+    assert result.lanes["cublas"].tflops
 
 
 def test_empty_problems_and_twins_are_refused() -> None:

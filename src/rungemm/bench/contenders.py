@@ -196,8 +196,7 @@ class TorchCompile(Contender):
             operands["result"] = function(a, b, c)
 
         call()
-        if operands["result"].shape != d.shape:
-            raise InputError(f"torch.compile gave shape {tuple(operands['result'].shape)}, not {tuple(d.shape)}")
+        _require_product(self.name, operands["result"], d)
         return call
 
 
@@ -244,7 +243,22 @@ class UserCallable(Contender):
         def call() -> None:
             operands["result"] = function(a, b)
 
+        call()
+        _require_product(self.name, operands["result"], d)
         return call
+
+
+def _require_product(name: str, result: Any, d: Any) -> None:
+    """That a contender's own result is a tensor of D's shape on D's device."""
+    import torch
+
+    if not isinstance(result, torch.Tensor):
+        raise InputError(f"contender {name} returned {type(result).__name__}: return the product as a tensor")
+    if result.shape != d.shape or result.device != d.device:
+        raise InputError(
+            f"contender {name} returned shape {tuple(result.shape)} on {result.device}, where the product is "
+            f"{tuple(d.shape)} on {d.device}"
+        )
 
 
 class NoKernelError(InputError):

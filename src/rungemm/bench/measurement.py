@@ -188,9 +188,7 @@ def measure(
             warm_up(entries, clock, rotation, budget_s=settings.warm_up_s)
             for name, mine in bound.items():
                 written[name].clear()
-                for operands in mine:
-                    poison(operands["D"])
-                    operands.pop("result", None)
+                _poison_outputs(mine, replayed=lanes[name].graph)
             log.clear()
             say("timing")
             rounds = time_interleaved(
@@ -257,6 +255,20 @@ def _graphed(device: Device, entry: Entry, lane: Lane, count: int) -> Entry:
         return Entry(entry.launch, launches)
     lane.graph = True
     return Entry(entry.launch, launches, replay, turns)
+
+
+def _poison_outputs(mine: list[dict[str, Any]], *, replayed: bool) -> None:
+    """Spoil what one contender's launches have written so far: only what is written from here on can be right.
+
+    A contender that returns its product leaves it under "result", and each launch puts a new one there. A replay runs
+    no Python: it writes the tensors of the capture, so those stay, or nothing would be left that the timed work wrote.
+    """
+    for operands in mine:
+        poison(operands["D"])
+        if operands.get("result") is not None:
+            poison(operands["result"])
+            if not replayed:
+                del operands["result"]
 
 
 def _check(
