@@ -17,6 +17,20 @@ PROGRAMS = 256
 ROW = 64
 """Floats between rows of the source that the strided probes read."""
 
+SOURCE_ROWS = 896
+"""Rows of the source: 224 KiB, as much as is in flight at most."""
+
+COPIED_ROW = 128
+"""Floats that a warp's 16-byte cp.async moves: four lines."""
+
+FLIGHTS = (
+    *((1, 1, size) for size in (16, 96, 144, 160, 192, 226)),
+    *((8, 12, size) for size in (48, 96, 144, 160, 192)),
+    *((8, copies, 192) for copies in (24, 36, 48)),
+    (8, 24, 96), (8, 36, 144), (8, 56, 224), (4, 72, 144), (4, 96, 192),
+)  # fmt: skip
+"""Warps, copies that each has in flight, and KiB of shared memory a block, of the probes of cp.async's writes."""
+
 
 @jit
 def probe_global(a, d, REGISTERS: constexpr, ROWS: constexpr, COLS: constexpr, STRIDE: constexpr):
@@ -42,6 +56,22 @@ def probe_async_copy(a, d, REGISTERS: constexpr, ROWS: constexpr, COLS: constexp
 
 
 @jit
+def probe_flight(
+    a, d, REGISTERS: constexpr, ROWS: constexpr, COLS: constexpr, SHARED: constexpr, SLOTS: constexpr, COPIES: constexpr
+):  # fmt: skip
+    """COPIES tiles by cp.async, all in flight together, in a block that has room for SLOTS."""
+    rows = gl.arange(0, ROWS, gl.SliceLayout(1, REGISTERS))[:, None]
+    cols = gl.arange(0, COLS, gl.SliceLayout(0, REGISTERS))[None, :]
+    ring = gl.allocate_shared_memory(gl.float32, [SLOTS, ROWS, COLS], SHARED)
+    for copy in gl.static_range(COPIES):
+        async_copy_load(ring.index(copy), a + (copy * ROWS + rows) * COLS + cols)
+    async_copy_commit()
+    async_copy_wait(0)
+    out = d + gl.program_id(0) * ROWS * COLS
+    gl.store(out + rows * COLS + cols, ring.index(COPIES - 1).load(REGISTERS))
+
+
+@jit
 def probe_shared(
     a, d, FILL: constexpr, STORED: constexpr, LOADED: constexpr, ROWS: constexpr, COLS: constexpr, PITCH: constexpr
 ):  # fmt: skip
@@ -57,9 +87,27 @@ def probe_shared(
     gl.store(d + gl.program_id(0) * ROWS * COLS + rows * COLS + cols, value)
 
 
-def _plan(name: str, function: object, constants: dict[str, object]) -> LaunchPlan:
+def _plan(name: str, function: object, constants: dict[str, object], warps: int = 1) -> LaunchPlan:
     arguments = (("a", Pointer("A", FP32)), ("d", Pointer("D", FP32)))
-    return LaunchPlan(name, (Launch(function, (PROGRAMS, 1, 1), arguments, tuple(constants.items()), 1),))
+    return LaunchPlan(name, (Launch(function, (PROGRAMS, 1, 1), arguments, tuple(constants.items()), warps),))
+
+
+def _flights() -> Iterator[tuple[str, LaunchPlan, tuple[int, int]]]:
+    """What the writes of cp.async cost as copies in flight and the block's shared memory grow; and in other layouts."""
+    plain, turned = gl.SwizzledSharedLayout(1, 1, 1, [1, 0]), gl.SwizzledSharedLayout(4, 1, 8, [1, 0])
+    whole = [("", warps, copies, size, COPIED_ROW, plain) for warps, copies, size in FLIGHTS]
+    ways = (("_swizzled", COPIED_ROW, turned), ("_rows", 32, plain), ("_rows_swizzled", 32, turned))
+    for label, cols, shared in ways:
+        whole += [(label, 8, 12, 48, cols, shared), (label, 8, 48, 192, cols, shared)]
+    for label, warps, copies, size, cols, shared in whole:
+        rows = warps * COPIED_ROW // cols
+        registers = gl.BlockedLayout([1, 4], [COPIED_ROW // cols, cols // 4], [warps, 1], [1, 0])
+        constants = {
+            "REGISTERS": registers, "ROWS": rows, "COLS": cols, "SHARED": shared,
+            "SLOTS": size * 1024 // (rows * cols * 4), "COPIES": copies,
+        }  # fmt: skip
+        name = f"flight_{warps}_warps_{copies}_copies_{size}_kib{label}"
+        yield name, _plan("probe", probe_flight, constants, warps), (PROGRAMS * rows, cols)
 
 
 def _lanes(registers: list[list[int]], lanes: list[list[int]], rows: int, cols: int) -> gl.DistributedLinearLayout:
@@ -82,7 +130,8 @@ def alone(plan: LaunchPlan) -> LaunchPlan:
 
 
 def probes() -> Iterator[tuple[str, LaunchPlan, tuple[int, int]]]:
-    """Name, plan, and (rows, cols) of D, for every probe; A is (ROW, ROW)."""
+    """Name, plan, and (rows, cols) of D, for every probe; A is (SOURCE_ROWS, ROW)."""
+    yield from _flights()
     for width in (1, 2, 4):
         registers = gl.BlockedLayout([1, width], [32, 1], [1, 1], [1, 0])
         for what, stride in (("dense", width), ("apart", ROW)):

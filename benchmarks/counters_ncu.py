@@ -7,7 +7,8 @@ this file again (--launch) as the program it profiles: --repeat times for the me
 H200, and once more for the rest, which may fail. Where the machine with the card cannot simulate, or for another look
 at an old measurement: ``--measure-only`` writes the measured numbers, and ``--measured FILE`` joins them with the
 simulator's anywhere; ``--simulated FILE`` keeps the simulator's for the next time, as long as neither the kernel nor
-the simulator changes. ``--probes`` adds the small kernels of counter_probes.py.
+the simulator changes. ``--probes`` adds the small kernels of counter_probes.py, or those whose names begin with what is
+given. ``--kernels`` takes rungs, and rungs with settings of their own: mma_multistage@stages=3+tile_k=32.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ TOTALS = (
 )  # fmt: skip
 """Recorded for docs/counters.md: what these mean is more than any counter."""
 
-LAUNCH = ("launch__grid_size", "launch__block_size", "launch__registers_per_thread", "profiler__replayer_passes")
+LAUNCH = (
+    "launch__grid_size", "launch__block_size", "launch__registers_per_thread", "profiler__replayer_passes",
+    "launch__shared_mem_config_size", "launch__shared_mem_per_block", "launch__shared_mem_per_block_dynamic",
+)  # fmt: skip
 
 BY_INSTRUCTION = (
     "memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal", "smsp__inst_executed_op_ldgsts.sum",
@@ -67,7 +71,7 @@ BY_INSTRUCTION = (
     "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldsm.sum",
     "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
     "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum",
-    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum", "launch__shared_mem_config_size",
 )  # fmt: skip
 """More ways in which ncu counts shared memory, for comparison."""
 
@@ -88,30 +92,44 @@ class Case:
         return [launch.function.fn.__name__ for launch in self.plan.launches]
 
 
-def cases(shape: tuple[int, int, int], names: Sequence[str], probes: bool, card: Gpu) -> Iterator[Case]:
-    """The rungs named (all, if none is) that take the shape, then the probes."""
+def cases(shape: tuple[int, int, int], names: Sequence[str], probes: str | None, card: Gpu) -> Iterator[Case]:
+    """The rungs named (all, if none is) that take the shape, then the probes whose names begin with ``probes``."""
     task = Task.random(*shape, seed=SEED)
     for kernel in LADDER:
-        if names and kernel.name not in names:
-            continue
-        posed = pose(kernel, task, card)
-        if isinstance(posed, Posed):
-            yield Case(kernel.name, posed.plan, "x".join(map(str, shape)), posed)
-        else:
-            print(f"{kernel.name}: left out, {posed.why}", file=sys.stderr)
-    if probes:
+        wanted = [name for name in names if name.split("@")[0] == kernel.name] if names else [kernel.name]
+        posed = pose(kernel, task, card) if wanted else None
+        for name in wanted:
+            if isinstance(posed, Posed):
+                chosen = _with_settings(posed, name.partition("@")[2], card)
+                yield Case(name, chosen.plan, "x".join(map(str, shape)), chosen)
+            elif posed is not None:
+                print(f"{name}: left out, {posed.why}", file=sys.stderr)
+    if probes is not None:
         import counter_probes
 
         for name, plan, out in counter_probes.probes():
-            yield Case(f"probe:{name}", plan, f"{counter_probes.PROGRAMS} programs", None, out)
+            if name.startswith(probes):
+                yield Case(f"probe:{name}", plan, f"{counter_probes.PROGRAMS} programs", None, out)
+
+
+def _with_settings(posed: Posed, settings: str, card: Gpu) -> Posed:
+    """The rung with "key=value+key=value" in place of its default's.
+
+    Raises:
+        ValueError: it has no such setting, or does not take it.
+    """
+    if not settings:
+        return posed
+    changed = {key: int(value) for key, _, value in (item.partition("=") for item in settings.split("+"))}
+    config = posed.kernel.config_type.from_dict({**posed.config.to_dict(), **changed})
+    return Posed(posed.kernel, posed.problem, config, posed.kernel.plan(posed.problem, config, card))
 
 
 def probe_operands(case: Case) -> dict[str, np.ndarray]:
     """A of a probe, and its D."""
-    import counter_probes
+    from counter_probes import ROW, SOURCE_ROWS
 
-    size = counter_probes.ROW
-    return {"A": np.arange(size * size, dtype="f4").reshape(size, size), "D": np.zeros(case.out, "f4")}
+    return {"A": np.arange(SOURCE_ROWS * ROW, dtype="f4").reshape(SOURCE_ROWS, ROW), "D": np.zeros(case.out, "f4")}
 
 
 def launch_all(everything: Sequence[Case], shape: tuple[int, int, int], card: Gpu) -> None:
@@ -147,12 +165,11 @@ def simulated(case: Case, shape: tuple[int, int, int]) -> dict[str, int] | str:
         return f"not simulated: {' '.join(str(error).split())[:300]}"
 
 
-def _simulate_named(name: str, shape: tuple[int, int, int], probes: bool, gpu: str) -> tuple[str, Any, float]:
+def _simulate_named(name: str, shape: tuple[int, int, int], gpu: str) -> tuple[str, Any, float]:
     """In a child process, which finds the case by its name."""
     start = time.perf_counter()
-    wanted = [] if name.startswith("probe:") else [name]
-    card = find_gpu(gpu)
-    everything = cases(shape, wanted or ["-"], probes, card)
+    _, is_probe, probe = name.partition("probe:")
+    everything = cases(shape, ["-"] if is_probe else [name], probe if is_probe else None, find_gpu(gpu))
     case = next(found for found in everything if found.name == name)
     return name, simulated(case, shape), time.perf_counter() - start
 
@@ -165,7 +182,7 @@ def simulate_all(
     found = {name: known.entries[key] for name, key in keys.items() if key in known.entries}
     with ProcessPoolExecutor(workers) as pool:
         jobs = [
-            pool.submit(_simulate_named, case.name, shape, case.posed is None, card.name)
+            pool.submit(_simulate_named, case.name, shape, card.name)
             for case in everything
             if case.name not in found
         ]
@@ -310,7 +327,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--shape", default="512x512x512", help="MxNxK")
     parser.add_argument("--kernels", default="", help="names, comma between; all rungs if left out")
-    parser.add_argument("--probes", action="store_true", help="also the small kernels of counter_probes.py")
+    parser.add_argument(
+        "--probes", nargs="?", const="", metavar="PREFIX", help="also the small kernels of counter_probes.py"
+    )
     parser.add_argument("--out", type=Path, default=Path("counters.json"))
     parser.add_argument("--workers", type=int, default=max(len(os.sched_getaffinity(0)) - 1, 1))
     parser.add_argument("--measure-only", action="store_true", help="leave the simulator out; write raw metrics")
@@ -342,7 +361,8 @@ def main() -> None:
         print(f"compiled in {time.perf_counter() - start:.1f} s", file=sys.stderr)
         arguments = ["--shape", options.shape, "--kernels", options.kernels, "--gpu", card.name]
         try:
-            runs = measure_all(everything, [*arguments, "--probes"] if options.probes else arguments, options.repeat)
+            probes = [] if options.probes is None else ["--probes", options.probes]
+            runs = measure_all(everything, [*arguments, *probes], options.repeat)
         except ValueError as error:
             raise SystemExit(str(error)) from None
         print(f"measured by {time.perf_counter() - start:.1f} s", file=sys.stderr)

@@ -122,14 +122,28 @@ def test_a_sum_with_a_part_missing_is_no_measurement(script) -> None:
 def test_totals_are_kept_until_the_kernel_changes(script, tmp_path) -> None:
     from counters_join import Known
 
-    case = next(iter(script.cases((64, 64, 64), ["naive"], False, script.DEFAULT_GPU)))
-    other = next(iter(script.cases((64, 64, 32), ["naive"], False, script.DEFAULT_GPU)))
+    case = next(iter(script.cases((64, 64, 64), ["naive"], None, script.DEFAULT_GPU)))
+    other = next(iter(script.cases((64, 64, 32), ["naive"], None, script.DEFAULT_GPU)))
     known = Known(tmp_path / "known.json")
     key = known.key("naive", "64x64x64", case.plan, 90)
     known.add(key, {"fmas": 1})
     assert Known(tmp_path / "known.json").entries == {key: {"fmas": 1}}
     assert key == known.key("naive", "64x64x64", case.plan, 90)
     assert key != known.key("naive", "64x64x64", other.plan, 90)
+
+
+def test_a_rung_is_launched_with_settings_of_its_own(script) -> None:
+    names = ["cp_async@tile_n=128+thread_n=8", "cp_async", "naive"]
+    found = list(script.cases((64, 64, 64), names, None, script.DEFAULT_GPU))
+    assert [case.name for case in found] == ["naive", "cp_async@tile_n=128+thread_n=8", "cp_async"]
+    assert [dict(case.plan.launches[0].constants)["TILE_N"] for case in found[1:]] == [128, 256]
+    with pytest.raises(ValueError, match="no field warps"):
+        list(script.cases((64, 64, 64), ["cp_async@warps=4"], None, script.DEFAULT_GPU))
+
+
+def test_probes_are_chosen_by_how_their_names_begin(script) -> None:
+    chosen = [case.name for case in script.cases((64, 64, 64), ["-"], "ldgsts_4", script.DEFAULT_GPU)]
+    assert chosen == ["probe:ldgsts_4_dense", "probe:ldgsts_4_apart"]
 
 
 def test_every_probe_compiles_to_the_instructions_that_the_simulator_counts(script) -> None:
@@ -140,9 +154,9 @@ def test_every_probe_compiles_to_the_instructions_that_the_simulator_counts(scri
 
     from .sass_lines import instructions_by_line
 
-    everything = list(script.cases((64, 64, 64), ["-"], True, script.DEFAULT_GPU))
+    everything = list(script.cases((64, 64, 64), ["-"], "", script.DEFAULT_GPU))
     assert len(everything) > 20
-    chosen = np.random.default_rng().permutation(len(everything))[:4]
+    chosen = np.random.default_rng().permutation(len(everything))[:5]
     for case in (everything[int(i)] for i in chosen):
         operands = script.probe_operands(case)
         operands["D"] = operands["D"][: case.out[0] // counter_probes.PROGRAMS]
@@ -153,7 +167,8 @@ def test_every_probe_compiles_to_the_instructions_that_the_simulator_counts(scri
             for name, n in names.items():
                 machine[name] = machine.get(name, 0) + n
         machine.pop("BAR", None)
-        assert counted == machine, case.name
+        warps = case.plan.launches[0].num_warps
+        assert counted == {name: warps * n for name, n in machine.items()}, case.name
 
 
 FAKE_NCU = """#!{python}
