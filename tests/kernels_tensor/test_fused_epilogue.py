@@ -52,7 +52,41 @@ def test_activations_are_good_to_the_last_digits_of_fp32(name, rng):
     assert error.max() < 1.2e-5  # of the tail's 1e-18; bf16 rounds to 4e-3
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
+NARROW = {"gelu_to_bf16": BF16, "gelu_to_fp16": FP16}
+"""gelu for a D of 16 bits, by the name the kernels know it by."""
+
+
+def nearest_bf16(values: np.ndarray) -> np.ndarray:
+    """Values of float64, rounded once to bf16's 8 digits (its exponents are fp32's, so normal numbers only)."""
+    fraction, exponent = np.frexp(values)
+    return np.ldexp(np.rint(fraction * 256.0), exponent - 8)
+
+
+def torchs_gelu(x: np.ndarray) -> np.ndarray:
+    """gelu as torch's formula has it in fp32, which cancels below 0; erf from float64, rounded."""
+    erf = np.vectorize(math.erf)(x.astype(np.float64) * math.sqrt(0.5)).astype(np.float32)
+    return x * np.float32(0.5) * (np.float32(1.0) + erf)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_gelu_into_16_bits_rounds_as_well_as_torchs(name, rng):
+    """At most one unit in the last place of D from the right one, or as far as torch's is, and no worse in the mean."""
+    sweep = np.linspace(-10.0, 10.0, 128 * 40)
+    x = np.concatenate([sweep, rng.standard_normal(128 * 60)]).astype(np.float32)
+    exact = EXACT["gelu"](x.astype(np.float64))
+    if NARROW[name] == FP16:
+        rounded, least, digits = lambda v: v.astype(np.float16).astype(np.float64), 2.0**-24, 11
+    else:
+        rounded, least, digits = nearest_bf16, 0.0, 8
+    right, ours, theirs = rounded(exact), rounded(activated(x, name).astype(np.float64)), rounded(torchs_gelu(x))
+    ulp = np.maximum(np.ldexp(1.0, np.frexp(right)[1] - digits), least)
+    assert (np.abs(ours - right) / ulp <= np.abs(theirs.astype(np.float64) - right) / ulp + 1.0).all()
+    assert (np.abs(ours - right) / ulp)[x > -7].max() <= 1
+    normal = slice(sweep.size, None)
+    assert np.linalg.norm((ours - exact)[normal]) <= 1.01 * np.linalg.norm((theirs - exact)[normal])
+
+
+@pytest.mark.parametrize("name", [*ACTIVATIONS, *NARROW])
 def test_activations_of_what_is_no_number_and_of_the_largest(name):
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3e38, -3e38, 100.0] * 16, np.float32)
     y = activated(x, name)[:8]
@@ -62,7 +96,10 @@ def test_activations_of_what_is_no_number_and_of_the_largest(name):
     assert y[2] == 0 if name == "relu" else np.isnan(y[2])
 
 
-@pytest.mark.parametrize(("name", "ffmas"), [("relu", 0), ("silu", 0), ("gelu_tanh", 1), ("gelu", 9)])
+FFMAS = {"relu": 0, "silu": 0, "gelu_tanh": 1, "gelu": 9, "gelu_to_bf16": 7, "gelu_to_fp16": 9}
+
+
+@pytest.mark.parametrize(("name", "ffmas"), FFMAS.items())
 def test_the_simulator_counts_an_activations_multiply_adds_as_the_compiler_makes_them(name, ffmas, rng):
     arguments = (("x", Pointer("A", FP32)), ("y", Pointer("D", FP32)))
     plan = LaunchPlan(name, (Launch(activate_kernel, (3, 1, 1), arguments, (("NAME", name),), 4),))

@@ -16,7 +16,7 @@ from ...problem import Problem
 from ..base import Kernel
 from ..common import cdiv
 from ..cuda_core.split import PARTIAL_SUMS, partial_sums, reduction_launch
-from ..epilogue import epilogue_arguments, epilogue_constants, rejects_epilogue
+from ..epilogue import activation_of, epilogue_arguments, epilogue_constants, rejects_epilogue
 from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
 from .candidates import shapes
 from .champion_kernel import champion_hopper_kernel
@@ -194,7 +194,6 @@ class ChampionHopper(Kernel[HopperConfig]):
         m, n = setup.problem.m, setup.problem.n
         rows = cdiv(m, config.tile_m) * config.tile_m, cdiv(n, config.tile_n) * config.tile_n
         inside = m / max(rows[0], 1) * config.tile_m + n / max(rows[1], 1) * config.tile_n
-        activation = None if problem.epilogue is None else problem.epilogue.activation
         peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
         return Work(
             config.tile_m, config.tile_n, config.tile_k, self.tiles(problem, config),
@@ -203,7 +202,7 @@ class ChampionHopper(Kernel[HopperConfig]):
             peak / gpu.sms / (1e6 * TENSOR_MHZ), problem.minimum_bytes, 1e9 * gpu.dram_gbs,
             copy_seconds(setup.copies, gpu), config.stream, config.schedule == "turns", setup.a_in_registers,
             config.promote, config.splits, inside / (config.tile_m + config.tile_n), 4 * m * n,
-            ACTIVATION_CLOCKS[activation],
+            ACTIVATION_CLOCKS[activation_of(problem)],
         )  # fmt: skip
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[HopperConfig]:

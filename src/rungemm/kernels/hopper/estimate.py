@@ -46,9 +46,13 @@ PARTIAL_BYTES = 3e12
 FROM_REGISTERS = 1.035
 FROM_REGISTERS_BY_TURNS = 1.45
 """A through registers: how much longer the products take; by turns nobody hides the reading."""
-ACTIVATION_CLOCKS = {None: 0.0, "relu": 0.03, "silu": 0.15, "gelu_tanh": 0.17, "gelu": 0.25}
-"""What an activation takes an SM, clocks an element of D: its instructions (2, 5, 8 and 19, of which all but relu's
-have two of the special function unit's 16 a clock) at six tenths of the issue rate. Counted in SASS, not measured."""
+ACTIVATION_CLOCKS = {
+    "none": 0.0, "relu": 0.03, "silu": 0.15, "gelu_tanh": 0.17, "gelu": 0.25, "gelu_to_bf16": 0.13,
+    "gelu_to_fp16": 0.16,
+}  # fmt: skip
+"""What an activation takes an SM, clocks an element of D: its instructions (2, 5, 8, 19, 10 and 12) at six tenths of
+the issue rate, or its use of the special function unit's 16 a clock (2 of all but relu's, 1 into 16 bits). Counted in
+SASS, not measured."""
 
 
 @dataclass(frozen=True)
