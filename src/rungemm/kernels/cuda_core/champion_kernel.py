@@ -124,13 +124,24 @@ def _piece(acc, i: constexpr, j: constexpr, THREAD_M: constexpr, STORE: constexp
 
 
 @jit
-def _add_to_totals(totals, acc, more, THREAD_M: constexpr, THREAD_N: constexpr, PIECE: constexpr, STORE: constexpr):
-    """``totals += acc`` or, unless there are ``more`` in them, ``= acc``; every thread touches only its own."""
-    for i in gl.static_range(THREAD_M):
-        for j in gl.static_range(0, THREAD_N, 4):
-            place = totals + (i * (THREAD_N // 4) + j // 4) * PIECE
-            old = gl.load(place, mask=more, other=0.0)
-            gl.store(place, old + _piece(acc, i, j, THREAD_M, STORE))
+def _add_to_totals(totals, acc, more, COUNT: constexpr, THREADS: constexpr):
+    """``totals += acc`` or, unless there are ``more`` in them, ``= acc``; every thread touches only its own.
+
+    One accumulator after the other, not four neighbours at once: 16 bytes want four registers in a row, which would
+    bind all the accumulators and cost the loop its order of registers. So many loads before the first sum is needed
+    that L2 is waited for a few times and not COUNT times.
+    """
+    LOADS: constexpr = 16
+    if more:
+        for first in gl.static_range(0, COUNT, LOADS):
+            old = ()
+            for i in gl.static_range(LOADS):
+                old = old + (gl.load(totals + (first + i) * THREADS),)
+            for i in gl.static_range(LOADS):
+                gl.store(totals + (first + i) * THREADS, old[i] + acc[first + i])
+    else:
+        for i in gl.static_range(COUNT):
+            gl.store(totals + i * THREADS, acc[i])
 
 
 @jit
@@ -219,11 +230,11 @@ def champion_fp32_kernel(
     a1 = gl.allocate_shared_memory(gl.float32, [TILE_K, TILE_M], A_SHARED)
     b0 = gl.allocate_shared_memory(gl.float32, [TILE_K, TILE_N], B_SHARED)
     b1 = gl.allocate_shared_memory(gl.float32, [TILE_K, TILE_N], B_SHARED)
-    acc = zero_registers(TILE_M // THREAD_M, TILE_N // THREAD_N, THREAD_M * THREAD_N, SINGLE)
-
     THREADS_M: constexpr = TILE_M // THREAD_M
     THREADS_N: constexpr = TILE_N // THREAD_N
-    PIECE: constexpr = 4 * THREADS_M * THREADS_N
+    COUNT: constexpr = THREAD_M * THREAD_N
+    acc = zero_registers(THREADS_M, THREADS_N, COUNT, SINGLE)
+
     if tiles > 0:
         a_value = _fetch(a_pointers, a0, (k0 + a_ks >= 0) & (a_rows >= 0), A_ASYNC, LACKING > 0)
         b_value = _fetch(b_pointers, b0, (k0 + b_ks >= 0) & (b_cols >= 0), B_ASYNC, LACKING > 0)
@@ -234,16 +245,16 @@ def champion_fp32_kernel(
         barrier()
     pairs = tiles // 2
     if FLUSH_PAIRS:
-        # Rows and columns of the program's own tile of totals: what the threads store at the end, piece by piece.
+        # The program's own tile of totals: of every thread its first accumulator, of every thread its second ...
         own = gl.program_id(0) + gl.program_id(1) * gl.num_programs(0)
         totals += own.to(gl.int64) * (TILE_M * TILE_N)
-        total_rows = gl.arange(0, THREADS_M, gl.SliceLayout(1, STORE))[:, None]
-        total_cols = gl.arange(0, 4 * THREADS_N, gl.SliceLayout(0, STORE))[None, :]
-        totals += total_rows * (4 * THREADS_N) + total_cols
+        total_rows = gl.arange(0, THREADS_M, gl.SliceLayout(1, SINGLE))[:, None]
+        total_cols = gl.arange(0, THREADS_N, gl.SliceLayout(0, SINGLE))[None, :]
+        totals += total_rows * THREADS_N + total_cols
         for begin in range(0, pairs, FLUSH_PAIRS):
             if begin > 0:
-                _add_to_totals(totals, acc, begin > FLUSH_PAIRS, THREAD_M, THREAD_N, PIECE, STORE)
-                acc = zero_registers(THREADS_M, THREADS_N, THREAD_M * THREAD_N, SINGLE)
+                _add_to_totals(totals, acc, begin > FLUSH_PAIRS, COUNT, THREADS_M * THREADS_N)
+                acc = zero_registers(THREADS_M, THREADS_N, COUNT, SINGLE)
             for pair in range(begin, min(begin + FLUSH_PAIRS, pairs)):
                 a_pointers, b_pointers, acc = _two_tiles(
                     a_pointers, b_pointers, acc, a0, a1, b0, b1, a_col, b_row, 2 * pair + 2 < tiles,
@@ -264,16 +275,18 @@ def champion_fp32_kernel(
                 ACROSS, PINNED,
             )  # fmt: skip
 
+    if FLUSH_PAIRS:
+        complete = ()
+        for i in gl.static_range(COUNT):
+            old = gl.load(totals + i * (THREADS_M * THREADS_N), mask=pairs > FLUSH_PAIRS, other=0.0)
+            complete = complete + (acc[i] + old,)
+        acc = complete
     rows = (m0 + 4 * gl.arange(0, THREADS_M, gl.SliceLayout(1, STORE)))[:, None]
     cols = (n0 + gl.arange(0, 4 * THREADS_N, gl.SliceLayout(0, STORE)))[None, :]
     finish = Finish(bias, scale, BIAS, ACTIVATION, SCALED)
     for i in gl.static_range(THREAD_M):
         for j in gl.static_range(0, THREAD_N, 4):
             part = _piece(acc, i, j, THREAD_M, STORE)
-            if FLUSH_PAIRS:
-                part += gl.load(
-                    totals + (i * (THREAD_N // 4) + j // 4) * PIECE, mask=pairs > FLUSH_PAIRS, other=0.0
-                )
             _store(
                 part, rows + (i // 4 * 4 * THREADS_M + i % 4), cols + j * THREADS_N, tile_m * TILE_M, tile_n * TILE_N,
                 c, c_row, c_col, d, d_row, d_col, store_m, store_n, alpha, beta, finish, READ_C,
