@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from rungemm.bench.contenders import contender_named  # noqa: E402
 from rungemm.bench.cublaslt import BestOfLt, CublasLt, LtError  # noqa: E402
+from rungemm.bench.data import make_sets, outputs_for  # noqa: E402
 from rungemm.bench.device import HostDevice  # noqa: E402
 from rungemm.bench.interleaved import StopRule  # noqa: E402
 from rungemm.bench.measurement import Settings, measure  # noqa: E402
@@ -36,17 +37,25 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def timed(fastest: int, library: Path) -> Any:
-    """A timer to whom the proposal of that place is the fastest, by what the stand-in says ran."""
+def fastest_is(fastest: int, library: Path) -> Any:
+    """A choice to whom the proposal that runs as that one of the stand-in's is the fastest."""
     runs = (ctypes.c_int * 8).in_dll(ctypes.CDLL(str(library)), "runs")
 
-    def timer(call: Any, times: int) -> list[float]:
-        before = list(runs)
-        call()
-        (place,) = [index for index in range(8) if runs[index] != before[index]]
-        return [1e-3 if place == fastest else 2e-3 + 1e-4 * place] * times
+    def choose(ways: Any, problem: Problem) -> list[float]:
+        operands = {**make_sets(problem, 1, device="cpu")[0], "D": outputs_for(problem, 1, "cpu")[0]}
+        found = []
+        for way in ways:
+            before = list(runs)
+            try:
+                way(operands)()
+            except LtError:
+                found.append(float("inf"))
+                continue
+            (place,) = [index for index in range(8) if runs[index] != before[index]]
+            found.append(1e-3 if place == fastest else 2e-3 + 1e-4 * place)
+        return found
 
-    return timer
+    return choose
 
 
 PROBLEMS = [
@@ -62,18 +71,21 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
-@pytest.mark.parametrize("fastest", [0, 3])
+@pytest.mark.parametrize("fastest", [0, 3, 4])
 def test_every_layout_is_right_and_the_fastest_proposal_is_taken(problem: Problem, fastest: int, library: Path) -> None:
-    lt = BestOfLt(library=CublasLt([str(library)]), timer=timed(fastest, library))
+    lt = BestOfLt(library=CublasLt([str(library)]), choose=fastest_is(fastest, library))
     result = measure(problem, [lt], ZOO["h200"], reference=None, settings=QUICK, device=HostDevice(1 << 10))
     lane = result.lanes["cublaslt"]
     assert lane.failure is None and lane.checked is not None and lane.checked.ok
-    # The second proposal cannot be used, the third refuses when run; the workspace is the one that goes with the place.
-    assert lane.record == {"config": {"proposal": fastest + 1, "of": 3, "workspace": 100 * fastest}}
+    # Of four favourites the second cannot be used and the third refuses when run; algorithm 7 has nothing new, 9 one
+    # more, 11 nothing. The workspace is the one that goes with the proposal.
+    proposal, asked = {0: (1, "favourites"), 3: (3, "favourites"), 4: (4, "algorithm 9")}[fastest]
+    config = {"proposal": proposal, "of": 4, "asked": asked, "workspace": 100 * fastest}
+    assert lane.record == {"config": config}
 
 
 def test_tf32_and_alignments_reach_the_library(library: Path) -> None:
-    lt = BestOfLt(library=CublasLt([str(library)]), timer=timed(0, library))
+    lt = BestOfLt(library=CublasLt([str(library)]), choose=fastest_is(0, library))
     problem = Problem.dense(8, 12, 16, precision="tf32")
     space = torch.zeros(4096)
     views = {"A": space[64:192].view(8, 16), "B": space[513:705].view(16, 12), "D": space[1024:1120].view(8, 12)}
@@ -88,7 +100,7 @@ def test_tf32_and_alignments_reach_the_library(library: Path) -> None:
 
 
 def test_what_it_does_not_take_is_said(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lt = BestOfLt(library=CublasLt([str(library)]), timer=timed(0, library))
+    lt = BestOfLt(library=CublasLt([str(library)]), choose=fastest_is(0, library))
     empty: dict[str, Any] = {role: torch.zeros(1) for role in "ABD"}
     with pytest.raises(InputError, match="tf32x3"):
         lt.bind(Problem.dense(8, 8, 8, precision="tf32x3"), empty)

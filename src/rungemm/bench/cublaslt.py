@@ -1,6 +1,7 @@
 """cuBLASLt at its best: every algorithm that its heuristics propose is timed, and the fastest is the contender.
 
-torch takes the first proposal and keeps the choice to itself, so the library is called here by its C interface (the
+torch takes the first proposal, where it calls cuBLASLt at all, and keeps the choice to itself. So the library is called
+here by its C interface, and asked twice: for its favourites, and for the best that it knows of each algorithm (the
 enumerations are those of NVIDIA's cuBLAS documentation, sections "cuBLASLt datatypes" and "cuBLASLt API"). cuBLASLt
 counts matrices by columns: a row-major product D = A @ B is asked for as D^T = B^T @ A^T.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import statistics
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 from ..inputs import InputError
 from ..problem import Matrix, Problem
+from .choosing import Choose, Way, seconds_of
 from .contenders import Call, Contender, Operands
 
 __all__ = ["Algorithm", "BestOfLt", "CublasLt", "LtError", "Multiply"]
@@ -28,13 +30,18 @@ _TYPES = {"fp32": 0, "fp16": 2, "int8": 3, "int32": 10, "bf16": 14, "fp8e4m3": 2
 _COMPUTE_FP32, _COMPUTE_TF32, _COMPUTE_INT32 = 68, 77, 72  # cublasComputeType_t
 _DESC_TRANSA, _DESC_TRANSB = 3, 4  # cublasLtMatmulDescAttributes_t
 _LAYOUT_BATCH, _LAYOUT_BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
-_PREF_WORKSPACE, _PREF_ALIGNMENTS = 1, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t; A, B, C, D
+_PREF_SEARCH, _PREF_WORKSPACE = 0, 1  # cublasLtMatmulPreferenceAttributes_t
+_PREF_ALIGNMENTS = (5, 6, 7, 8)  # of A, B, C, D
+_SEARCH_BEST, _SEARCH_ONE = 0, 1  # cublasLtMatmulSearch_t: whatever fits best, or one algorithm that is named
 
 WORKSPACE_BYTES = 32 << 20
 """What torch gives cuBLASLt on Hopper."""
 
 PROPOSALS = 32
-FINALISTS = 6
+"""Favourites asked for; on an H200 it has 8 at most for small products."""
+
+ALGORITHMS = 64
+"""Algorithms asked for one by one, at most."""
 
 
 class LtError(RuntimeError):
@@ -55,10 +62,14 @@ class _Result(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One proposal of the heuristics: its place in their order, the workspace it needs, and its opaque words."""
+    """One proposal of the heuristics: its place among all, the workspace it needs, and its opaque words.
+
+    ``asked``: "favourites", or "algorithm 24" if it was proposed when asked for that one alone.
+    """
 
     place: int
     workspace: int
+    asked: str
     words: Any = field(repr=False, compare=False)
 
 
@@ -127,6 +138,9 @@ class Multiply:
         compute = _COMPUTE_INT32 if whole else _COMPUTE_TF32 if problem.precision == "tf32" else _COMPUTE_FP32
         scale = _TYPES["int32" if whole else "fp32"]
         self.descriptor = library.create("MatmulDesc", ctypes.c_int(compute), ctypes.c_int(scale))
+        of_d = _TYPES[problem.d.dtype.name]
+        types = (compute, scale, _TYPES[problem.b.dtype.name], _TYPES[problem.a.dtype.name], of_d, of_d)
+        self.types = tuple(ctypes.c_int(value) for value in types)
         # In cuBLASLt's order: its A is our B, its B our A; what is row-major here is transposed there already.
         self.layouts = [self._matrix(problem.b, _DESC_TRANSA), self._matrix(problem.a, _DESC_TRANSB)]
         self.layouts.append(self._matrix(problem.d, None))
@@ -155,19 +169,52 @@ class Multiply:
         return made
 
     def proposals(self, most: int = PROPOSALS) -> list[Algorithm]:
-        """The heuristics' algorithms, their favourite first."""
-        results, count = (_Result * most)(), ctypes.c_int()
+        """The heuristics' algorithms: their favourites first, then the best of each algorithm asked for alone."""
+        found: dict[tuple[int, ...], Algorithm] = {}
+
+        def add(results: Any, count: int, asked: str) -> None:
+            for result in results[:count]:
+                key = tuple(result.algorithm)
+                if result.state == 0 and key not in found:
+                    found[key] = Algorithm(len(found), int(result.workspace), asked, (ctypes.c_uint64 * 8)(*key))
+
+        add(*self._ask((_Result * most)()), "favourites")
+        for number in self.algorithms():
+            results = (_Result * most)()
+            try:
+                self.library.call(
+                    "cublasLtMatmulAlgoInit", self.library.handle, *self.types, ctypes.c_int(number),
+                    ctypes.byref(results[0].algorithm),
+                )  # fmt: skip
+                self.library.set("MatmulPreference", self.preference, _PREF_SEARCH, ctypes.c_uint32(_SEARCH_ONE))
+                add(*self._ask(results), f"algorithm {number}")
+            except LtError:
+                continue  # not for this problem
+            finally:
+                self.library.set("MatmulPreference", self.preference, _PREF_SEARCH, ctypes.c_uint32(_SEARCH_BEST))
+        return list(found.values())
+
+    def algorithms(self, most: int = ALGORITHMS) -> list[int]:
+        """Numbers of the algorithms that take these types; none if the library does not say."""
+        numbers, count = (ctypes.c_int * most)(), ctypes.c_int()
+        try:
+            self.library.call(
+                "cublasLtMatmulAlgoGetIds", self.library.handle, *self.types, ctypes.c_int(most), numbers,
+                ctypes.byref(count),
+            )  # fmt: skip
+        except LtError:
+            return []
+        return list(numbers[: count.value])
+
+    def _ask(self, results: Any) -> tuple[Any, int]:
+        """The heuristics' answer, and how many it has."""
+        count = ctypes.c_int()
         a, b, d = self.layouts
         self.library.call(
             "cublasLtMatmulAlgoGetHeuristic", self.library.handle, self.descriptor, a, b, d, d, self.preference,
-            ctypes.c_int(most), results, ctypes.byref(count),
+            ctypes.c_int(len(results)), results, ctypes.byref(count),
         )  # fmt: skip
-        found = []
-        for place in range(count.value):
-            if results[place].state == 0:
-                words = (ctypes.c_uint64 * 8)(*results[place].algorithm)
-                found.append(Algorithm(place, int(results[place].workspace), words))
-        return found
+        return results, count.value
 
     def run(self, algorithm: Algorithm, operands: Operands, workspace: int, stream: int) -> None:
         """Queue the product; ``workspace`` and ``stream`` are addresses."""
@@ -197,23 +244,14 @@ class BestOfLt(Contender):
 
     name: str = "cublaslt"
     library: CublasLt | None = None
-    timer: Callable[[Call, int], list[float]] | None = None
-    """Seconds of so many runs of a call, each from a cold L2; the card's by default."""
+    choose: Choose = seconds_of
     _chosen: dict[Problem, tuple[Multiply, Algorithm, int, Any]] = field(default_factory=dict, repr=False)
 
     def bind(self, problem: Problem, operands: Operands) -> Call:
-        import torch
-
         if problem not in self._chosen:
             self._chosen[problem] = self._choose(problem, operands)
         multiply, algorithm, _, space = self._chosen[problem]
-        on_card = operands["D"].is_cuda
-
-        def call() -> None:
-            stream = torch.cuda.current_stream().cuda_stream if on_card else 0
-            multiply.run(algorithm, operands, space.data_ptr(), stream)
-
-        return call
+        return _way(multiply, algorithm, space)(operands)
 
     def _choose(self, problem: Problem, operands: Operands) -> tuple[Multiply, Algorithm, int, Any]:
         import torch
@@ -229,33 +267,18 @@ class BestOfLt(Contender):
         if not proposals:
             raise InputError(f"cuBLASLt proposes no algorithm for {problem}")
         space = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=operands["D"].device)
-        timer = self.timer or cold_timer()
-
-        def stream() -> int:
-            return torch.cuda.current_stream().cuda_stream if operands["D"].is_cuda else 0
-
-        def seconds(algorithm: Algorithm, times: int) -> float:
-            try:
-                took = timer(lambda: multiply.run(algorithm, operands, space.data_ptr(), stream()), times)
-            except LtError:
-                return float("inf")  # proposed, but refused when run: out
-            return statistics.median(took)
-
-        first = {algorithm: seconds(algorithm, 2) for algorithm in proposals}
-        best = min(first.values())
-        if best == float("inf"):
+        took = self.choose([_way(multiply, algorithm, space) for algorithm in proposals], problem)
+        if min(took) == math.inf:
             raise InputError(f"cuBLASLt runs none of its {len(proposals)} algorithms for {problem}")
-        finalists = sorted(first, key=lambda algorithm: first[algorithm])[:FINALISTS]
-        times = max(3, min(9, round(0.02 / best)))
-        chosen = min(finalists, key=lambda algorithm: seconds(algorithm, times))
-        return multiply, chosen, len(proposals), space
+        return multiply, proposals[took.index(min(took))], len(proposals), space
 
     def record(self) -> dict[str, Any]:
         chosen = next(reversed(self._chosen.values()), None)
         if chosen is None:
             return {}
         _, algorithm, count, _ = chosen
-        return {"config": {"proposal": algorithm.place + 1, "of": count, "workspace": algorithm.workspace}}
+        said = {"proposal": algorithm.place + 1, "of": count, "asked": algorithm.asked}
+        return {"config": said | {"workspace": algorithm.workspace}}
 
 
 def _alignment(address: int) -> int:
@@ -263,26 +286,17 @@ def _alignment(address: int) -> int:
     return min(256, address & -address) if address else 256
 
 
-def cold_timer() -> Callable[[Call, int], list[float]]:
-    """A timer for the current CUDA device: before each run, more than the L2 holds is overwritten."""
+def _way(multiply: Multiply, algorithm: Algorithm, space: Any) -> Way:
+    """The product by one algorithm, with ``space`` for its workspace."""
     import torch
 
-    device = torch.cuda.current_device()
-    scratch = torch.empty(
-        2 * torch.cuda.get_device_properties(device).L2_cache_size, dtype=torch.uint8, device=device
-    )  # fmt: skip
+    def bind(operands: Operands) -> Call:
+        on_card = operands["D"].is_cuda
 
-    def timer(call: Call, times: int) -> list[float]:
-        call()
-        marks = []
-        for _ in range(times):
-            scratch.zero_()
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            call()
-            end.record()
-            marks.append((begin, end))
-        torch.cuda.synchronize()
-        return [begin.elapsed_time(end) * 1e-3 for begin, end in marks]
+        def call() -> None:
+            stream = torch.cuda.current_stream().cuda_stream if on_card else 0
+            multiply.run(algorithm, operands, space.data_ptr(), stream)
 
-    return timer
+        return call
+
+    return bind

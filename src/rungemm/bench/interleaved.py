@@ -8,7 +8,7 @@ another one left. Nothing here knows CUDA: a clock is passed in, so tests run it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ import numpy as np
 from .cold import Rotation
 from .statistics import Ratio, paired_ratio
 
-__all__ = ["Clock", "Entry", "Rounds", "StopRule", "launches_for", "time_interleaved", "warm_up"]
+__all__ = ["Clock", "Entry", "Rounds", "StopRule", "estimate", "launches_for", "time_interleaved", "warm_up"]
 
 
 class Clock(Protocol):
@@ -105,6 +105,26 @@ class Rounds:
     def ratio(self, contender: str, ours: str) -> Ratio:
         """Contender's time over our time: above 1, we are faster."""
         return paired_ratio(self.seconds[contender], self.seconds[ours])
+
+
+def estimate(calls: Sequence[Callable[[], None]], clock: Clock) -> float:
+    """Seconds a product takes, roughly: the better of two times three queued together, after one that compiles."""
+    calls[0]()
+    clock.synchronize()
+    best = float("inf")
+    for _ in range(2):
+        clock.lead_in()
+        first = clock.mark()
+        repeats = 3
+        for index in range(repeats):
+            calls[index % len(calls)]()
+        last = clock.mark()
+        clock.synchronize()
+        took = clock.seconds(first, last) / repeats
+        best = min(best, took)
+        if took > 0.02:
+            break
+    return best
 
 
 def launches_for(seconds: float, target_s: float = 0.005, most: int = 1000) -> int:

@@ -23,7 +23,7 @@ from .data import make_sets, outputs_for, poison, set_bytes
 from .device import CudaDevice, Device
 from .graph import SHORT_KERNEL_S, host_seconds, turns_for
 from .guard import check_possible, peak_of
-from .interleaved import Clock, Entry, Rounds, StopRule, launches_for, time_interleaved, warm_up
+from .interleaved import Entry, Rounds, StopRule, estimate, launches_for, time_interleaved, warm_up
 from .statistics import Ratio, spread_of
 
 __all__ = ["Lane", "Measurement", "Settings", "measure"]
@@ -161,7 +161,7 @@ def measure(
                     for operands, d in zip(sets, outputs_for(problem, count, device.name), strict=True)
                 ]
                 calls = [contender.bind(problem, operands) for operands in mine]
-                estimates[contender.name] = _estimate(calls, clock)
+                estimates[contender.name] = estimate(calls, clock)
             except Exception as error:  # any failure of a contender is its own result, not the end of the others'
                 named = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
                 lanes[contender.name].failure = (named.splitlines() or [type(error).__name__])[0]
@@ -221,26 +221,6 @@ def _caller(calls: list[Callable[[], None]], written: set[int]) -> Callable[[int
         calls[index]()
 
     return launch
-
-
-def _estimate(calls: list[Callable[[], None]], clock: Clock) -> float:
-    """Seconds a product takes, roughly: the second of two queued together, after one that compiles and loads."""
-    calls[0]()
-    clock.synchronize()
-    best = float("inf")
-    for _ in range(2):
-        clock.lead_in()
-        marks = [clock.mark()]
-        repeats = 3
-        for index in range(repeats):
-            calls[index % len(calls)]()
-        marks.append(clock.mark())
-        clock.synchronize()
-        took = clock.seconds(*marks) / repeats
-        best = min(best, took)
-        if took > 0.02:
-            break
-    return best
 
 
 def _graphed(device: Device, entry: Entry, lane: Lane, count: int) -> Entry:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..hardware import Gpu
 from ..inputs import InputError
 from ..problem import Problem
+from .choosing import Choose, Way, seconds_of
 from .contenders import Call, Contender, Operands, UserCallable
 
 __all__ = ["PEERS", "CutlassOperators", "peer_named"]
@@ -52,8 +53,7 @@ class CutlassOperators(Contender):
 
     gpu: Gpu
     name: str = "cutlass"
-    timer: Callable[[Call, int], list[float]] | None = None
-    """Seconds of so many runs of a call; by default the card's, from a cold L2."""
+    choose: Choose = seconds_of
     _chosen: dict[Problem, tuple[Any, Any, int, int]] = field(default_factory=dict, repr=False)
 
     def bind(self, problem: Problem, operands: Operands) -> Call:
@@ -86,23 +86,25 @@ class CutlassOperators(Contender):
         return call
 
     def _choose(self, operators: Any, problem: Problem, arguments: Any) -> tuple[Any, Any, int, int]:
-        from .cublaslt import cold_timer
-
         found = operators.get_operators(arguments, target_sm=str(self.gpu.arch))
         if not found:
             raise InputError(f"CUTLASS Operators have none for {problem} on sm_{self.gpu.arch}")
-        timer, best = self.timer or cold_timer(), None
-        for place, operator in enumerate(found[:TRIED]):
-            try:
-                artifact = operator.compile(arguments)
-                took = min(timer(self._call(operator, arguments, artifact), 3))
-            except Exception:  # one that does not compile or run is out; its package's errors are of many kinds
-                continue
-            if best is None or took < best[0]:
-                best = (took, operator, artifact, place)
-        if best is None:
-            raise InputError(f"none of CUTLASS's first {min(TRIED, len(found))} operators runs {problem}")
-        return best[1], best[2], best[3], len(found)
+        tried, artifacts = found[:TRIED], {}
+
+        def way(place: int) -> Way:
+            def bind(operands: Operands) -> Call:
+                own = self._arguments(operators, problem, operands)
+                if place not in artifacts:
+                    artifacts[place] = tried[place].compile(own)
+                return self._call(tried[place], own, artifacts[place])
+
+            return bind
+
+        took = self.choose([way(place) for place in range(len(tried))], problem)
+        if min(took) == math.inf:
+            raise InputError(f"none of CUTLASS's first {len(tried)} operators runs {problem}")
+        best = took.index(min(took))
+        return tried[best], artifacts[best], best, len(found)
 
     def record(self) -> dict[str, Any]:
         chosen = next(reversed(self._chosen.values()), None)

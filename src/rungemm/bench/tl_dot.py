@@ -6,12 +6,15 @@ tried when it is bound; the fastest stays.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ..compat import constexpr, triton
 from ..inputs import InputError
 from ..problem import Problem
+from .choosing import Choose, seconds_of
 from .contenders import Call, Contender, Operands
 
 __all__ = ["TlDot"]
@@ -73,6 +76,7 @@ class TlDot(Contender):
     """``tl.dot`` with the fastest of :data:`CONFIGS` or :data:`IEEE_CONFIGS`, found when the first set is bound."""
 
     name: str = "tl-dot"
+    choose: Choose = seconds_of
     _chosen: dict[Problem, tuple[int, int, int, int, int]] = field(default_factory=dict, repr=False)
 
     def bind(self, problem: Problem, operands: Operands) -> Call:
@@ -81,8 +85,11 @@ class TlDot(Contender):
         if problem not in self._chosen:
             full = problem.a.dtype.name == "fp32" and problem.precision == "ieee"
             configs = IEEE_CONFIGS if full else CONFIGS
-            self._chosen[problem] = min(configs, key=lambda config: _seconds(_call(problem, operands, config)))
-        return _call(problem, operands, self._chosen[problem])
+            took = self.choose([partial(_call, problem, config) for config in configs], problem)
+            if min(took) == math.inf:
+                raise InputError(f"{self.name}: none of its {len(configs)} configs compiles and runs for {problem}")
+            self._chosen[problem] = configs[took.index(min(took))]
+        return _call(problem, self._chosen[problem], operands)
 
     def record(self) -> dict[str, Any]:
         chosen = next(reversed(self._chosen.values()), None)
@@ -91,7 +98,7 @@ class TlDot(Contender):
         return {"config": dict(zip(("tile_m", "tile_n", "tile_k", "num_warps", "stages"), chosen, strict=True))}
 
 
-def _call(problem: Problem, operands: Operands, config: tuple[int, int, int, int, int]) -> Call:
+def _call(problem: Problem, config: tuple[int, int, int, int, int], operands: Operands) -> Call:
     a, b, d = operands["A"], operands["B"], operands["D"]
     tile_m, tile_n, tile_k, warps, stages = config
     grid = (triton.cdiv(problem.m, tile_m) * triton.cdiv(problem.n, tile_n),)
@@ -105,22 +112,3 @@ def _call(problem: Problem, operands: Operands, config: tuple[int, int, int, int
         )  # fmt: skip
 
     return call
-
-
-def _seconds(call: Call) -> float:
-    """Best of three, or infinity for a config that does not compile or fit."""
-    import torch
-
-    try:
-        call()
-        best = float("inf")
-        for _ in range(3):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            call()
-            end.record()
-            torch.cuda.synchronize()
-            best = min(best, begin.elapsed_time(end) * 1e-3)
-        return best
-    except Exception:  # out of shared memory, a type tl.dot does not take, ...: that config is out
-        return float("inf")
