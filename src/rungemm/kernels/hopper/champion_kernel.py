@@ -10,9 +10,12 @@ tile's rows, or, with TURNS, whole pieces by turns, so that one finishes its til
 from __future__ import annotations
 
 from ...compat import constexpr, gl, jit, mbarrier, tma_store_wait
+from ..common import after_earlier_launches
 from ..epilogue import Finish
 from .pieces import (
     advance,
+    biases_ahead,
+    end_of_steps,
     init_ring,
     init_turns,
     load_stage,
@@ -35,6 +38,7 @@ def load_pieces(
     """The loader's partition: keeps every free stage of the ring filled, across the borders of tiles."""
     STAGES: constexpr = full.shape[0]
     tiles = gl.cdiv(M, TILE_M) * gl.cdiv(N, TILE_N)
+    after_earlier_launches()  # with pdl they may still run: nothing in global memory is touched before this
     slot = 0
     phase = 1  # a fresh mbarrier passes a wait for the phase before its first: all stages start empty
     for index in range(pieces_of_program(tiles, STREAM, SPLITS)):
@@ -87,9 +91,11 @@ def multiply_pieces(
     STAGES: constexpr = full.shape[0]
     PART_M: constexpr = TILE_M if TURNS else TILE_M // OWNERS
     PART: constexpr = 0 if TURNS else OWNER
+    PART_N: constexpr = staging.shape[1] if D_COLUMNS else staging.shape[2]
     LAYOUT: constexpr = gl.NVMMADistributedLayout([3, 0], [NUM_WARPS, 1], [16, TILE_N, INSTRUCTION_K])
     tiles = gl.cdiv(M, TILE_M) * gl.cdiv(N, TILE_N)
     steps = gl.cdiv(K, TILE_K)
+    after_earlier_launches()  # with pdl they may still run: nothing in global memory is touched before this
     slot = 0
     phase = 0
     turn = 1 - OWNER  # the first turn is partition 0's: it passes, the other waits
@@ -115,11 +121,19 @@ def multiply_pieces(
             )
         else:
             acc, slot, phase = multiply_steps(
-                acc, last - first, slot, phase, a_ring, b_ring, full, empty, PART, A_COLUMNS, B_COLUMNS
+                acc, last - first, slot, phase, a_ring, b_ring, full, empty, PART, A_COLUMNS, B_COLUMNS, False
             )
+        # Behind the last product in flight: the other partition's turn, so that its first product follows this one
+        # without a gap, and the bias, whose way from memory is as long as a product.
         if TURNS:
             mbarrier.arrive(turns.index(1 - OWNER))
         row = tile_m * TILE_M + PART * PART_M
+        if D_TMA and SPLITS == 1:
+            biases = biases_ahead(finish, row, tile_n * TILE_N, M, N, PART_M, TILE_N, PART_N, NUM_WARPS)
+        else:
+            biases: constexpr = None  # beside the addresses of ordinary stores there is no room for them
+        if PROMOTE == 0 and not A_IN_REGISTERS:
+            acc = end_of_steps(acc, last - first, slot, empty)
         if STREAM:
             mine = last - first == steps
             if (last > first) & (last - first < steps):
@@ -129,7 +143,7 @@ def multiply_pieces(
             if mine:
                 store_through_shared(
                     acc, staging, OWNER, c, d, row, tile_n * TILE_N, c_row, c_col, d_row, d_col, M, N, alpha, beta,
-                    NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR, finish,
+                    NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR, finish, biases,
                 )  # fmt: skip
         elif SPLITS > 1:
             # D's strides are the partial sums' here: one is 1, the other a row's pitch; that times its extent is a
@@ -142,7 +156,7 @@ def multiply_pieces(
         else:
             store_through_shared(
                 acc, staging, OWNER, c, d, row, tile_n * TILE_N, c_row, c_col, d_row, d_col, M, N, alpha, beta,
-                NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR, finish,
+                NUM_WARPS, OWNERS, READ_C, D_TMA, D_COLUMNS, D_VECTOR, finish, biases,
             )  # fmt: skip
     if D_TMA:
         tma_store_wait(0)

@@ -102,9 +102,12 @@ def matrix_view(stage, COLUMNS: constexpr):
 @jit
 def multiply_steps(
     acc, steps, slot, phase, a_ring, b_ring, full, empty,
-    PART: constexpr, A_COLUMNS: constexpr, B_COLUMNS: constexpr,
+    PART: constexpr, A_COLUMNS: constexpr, B_COLUMNS: constexpr, TO_THE_END: constexpr = True,
 ):  # fmt: skip
-    """``acc`` = the product over ``steps`` stages of the ring; one wgmma group stays in flight behind the next wait."""
+    """``acc`` = the product over ``steps`` stages of the ring; one wgmma group stays in flight behind the next wait.
+
+    Without TO_THE_END the last one still is on return: :func:`end_of_steps` waits for it.
+    """
     STAGES: constexpr = full.shape[0]
     PART_M: constexpr = acc.shape[0]
     for step in range(steps):
@@ -115,9 +118,17 @@ def multiply_steps(
         acc = warpgroup_mma_wait(1, deps=(token,))
         mbarrier.arrive(empty.index(behind(slot, STAGES)), pred=step > 0)
         slot, phase = advance(slot, phase, STAGES)
-    acc = warpgroup_mma_wait(0, deps=(acc,))
-    mbarrier.arrive(empty.index(behind(slot, STAGES)), pred=steps > 0)
+    if TO_THE_END:
+        acc = end_of_steps(acc, steps, slot, empty)
     return acc, slot, phase
+
+
+@jit
+def end_of_steps(acc, steps, slot, empty):
+    """Waits for the last product of :func:`multiply_steps` and releases its stage, the one before ``slot``."""
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+    mbarrier.arrive(empty.index(behind(slot, empty.shape[0])), pred=steps > 0)
+    return acc
 
 
 @jit
@@ -187,53 +198,83 @@ def biases_of(finish, rows, cols, M, N, PARTS: constexpr, PART_N: constexpr):
 
 
 @jit
+def biases_ahead(
+    finish, row, col, M, N, TILE_M: constexpr, TILE_N: constexpr, PART_N: constexpr, NUM_WARPS: constexpr
+):
+    """All that :func:`store_through_shared` will add to a tile at ``row`` and ``col``, asked for ahead of need."""
+    LAYOUT: constexpr = gl.NVMMADistributedLayout([3, 0], [NUM_WARPS, 1], [16, PART_N, 16])
+    rows = (row + gl.arange(0, TILE_M, gl.SliceLayout(1, LAYOUT)))[:, None]
+    cols = (col + gl.arange(0, PART_N, gl.SliceLayout(0, LAYOUT)))[None, :]
+    return biases_of(finish, rows, cols, M, N, TILE_N // PART_N, PART_N)
+
+
+@jit
 def store_through_shared(
     acc, staging, OWNER: constexpr, c, d, row, col, c_row, c_col, d_row, d_col, M, N, alpha, beta,
     NUM_WARPS: constexpr, OWNERS: constexpr, READ_C: constexpr,
-    D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr, finish=None,
+    D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr, finish=None, biases=None,
 ):  # fmt: skip
     """``D[row:, col:] = alpha * acc + beta * C``, by way of ``staging``, a narrow slice of columns at a time.
 
-    ``finish``: what of an epilogue follows (:class:`..epilogue.Finish`), in the kernels that fuse one.
+    ``finish``: what of an epilogue follows (:class:`..epilogue.Finish`), in the kernels that fuse one; ``biases``:
+    :func:`biases_ahead`'s, where they were asked for.
 
     With D_TMA, ``d`` is a descriptor and TMA writes each slice while the next is converted, into buffers used by turns;
     the number of slices is a multiple of theirs, so that the turns go on from tile to tile.
     Otherwise ``d`` is a pointer and the slice is read back in rows, D_VECTOR elements a thread, to be stored.
     ``staging`` holds as many buffers for each of its OWNERS.
     """
-    TILE_M: constexpr = acc.shape[0]
     PART_N: constexpr = staging.shape[1] if D_COLUMNS else staging.shape[2]
     PARTS: constexpr = acc.shape[1] // PART_N
     BUFFERS: constexpr = staging.shape[0] // OWNERS
-    LAYOUT: constexpr = gl.NVMMADistributedLayout([3, 0], [NUM_WARPS, 1], [16, PART_N, 16])
-    rows = (row + gl.arange(0, TILE_M, gl.SliceLayout(1, LAYOUT)))[:, None]
-    cols = (col + gl.arange(0, PART_N, gl.SliceLayout(0, LAYOUT)))[None, :]
-    # All slices' at once are waited for once; beside the addresses of ordinary stores there is no room for that.
-    AHEAD: constexpr = PARTS if D_TMA and finish is not None else 0
-    biases = biases_of(finish, rows, cols, M, N, AHEAD, PART_N)
     parts = split_columns(acc, PARTS)
     for i in gl.static_range(PARTS):
-        part = gl.convert_layout(parts[i], LAYOUT, assert_trivial=True) * alpha
-        if READ_C:
-            old = load_tile(c, rows, cols + i * PART_N, c_row, c_col, M, N, True, True)
-            part = gl.fma(old.to(gl.float32), beta, part)
-        if finish is not None:
-            bias = biases[i] if AHEAD else bias_of(finish, rows, cols + i * PART_N, M, N)
-            part = finished(part, bias, finish)
-        buffer = staging.index(OWNER * BUFFERS + i % BUFFERS)
-        if D_TMA:
-            tma_store_wait(BUFFERS - 1)
-            barrier()
-        matrix_view(buffer, D_COLUMNS).store(part.to(buffer.dtype))
-        if D_TMA:
-            fence_async_shared()
-            barrier()
-            if D_COLUMNS:
-                tma_store(d, [col + i * PART_N, row], buffer)
-            else:
-                tma_store(d, [row, col + i * PART_N], buffer)
+        if finish is None:
+            inside: constexpr = True
         else:
-            store_rows(buffer, d, row, col + i * PART_N, d_row, d_col, M, N, NUM_WARPS, D_COLUMNS, D_VECTOR)
+            # As many slices as there are buffers are left out together, so that the turns go on. That a slice may be
+            # left out also keeps its arithmetic behind the stores before it: without a branch, ptxas computes all
+            # slices first, and before the ring's last stage is released.
+            inside = col + i // BUFFERS * BUFFERS * PART_N < N
+        if inside:
+            store_slice(
+                parts[i], staging.index(OWNER * BUFFERS + i % BUFFERS), BUFFERS, c, d, row, col + i * PART_N,
+                c_row, c_col, d_row, d_col, M, N, alpha, beta, NUM_WARPS, READ_C, D_TMA, D_COLUMNS, D_VECTOR, finish,
+                None if biases is None else biases[i],
+            )  # fmt: skip
+
+
+@jit
+def store_slice(
+    part, buffer, BUFFERS: constexpr, c, d, row, col, c_row, c_col, d_row, d_col, M, N, alpha, beta,
+    NUM_WARPS: constexpr, READ_C: constexpr, D_TMA: constexpr, D_COLUMNS: constexpr, D_VECTOR: constexpr, finish, bias,
+):  # fmt: skip
+    """One slice of :func:`store_through_shared`, at ``row`` and ``col``; ``bias`` is loaded here if it is ``None``."""
+    PART_N: constexpr = part.shape[1]
+    LAYOUT: constexpr = gl.NVMMADistributedLayout([3, 0], [NUM_WARPS, 1], [16, PART_N, 16])
+    rows = (row + gl.arange(0, part.shape[0], gl.SliceLayout(1, LAYOUT)))[:, None]
+    cols = (col + gl.arange(0, PART_N, gl.SliceLayout(0, LAYOUT)))[None, :]
+    part = gl.convert_layout(part, LAYOUT, assert_trivial=True) * alpha
+    if READ_C:
+        old = load_tile(c, rows, cols, c_row, c_col, M, N, True, True)
+        part = gl.fma(old.to(gl.float32), beta, part)
+    if finish is not None:
+        if bias is None:
+            bias = bias_of(finish, rows, cols, M, N)
+        part = finished(part, bias, finish)
+    if D_TMA:
+        tma_store_wait(BUFFERS - 1)
+        barrier()
+    matrix_view(buffer, D_COLUMNS).store(part.to(buffer.dtype))
+    if D_TMA:
+        fence_async_shared()
+        barrier()
+        if D_COLUMNS:
+            tma_store(d, [col, row], buffer)
+        else:
+            tma_store(d, [row, col], buffer)
+    else:
+        store_rows(buffer, d, row, col, d_row, d_col, M, N, NUM_WARPS, D_COLUMNS, D_VECTOR)
 
 
 @jit
