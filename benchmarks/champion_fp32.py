@@ -4,7 +4,8 @@
 
 Steps, of which ``--stage`` picks: settings for large products (big, then large), for a ragged one, for small ones; the
 rungs, and other settings of those whose best is not settled (variants); the 27 large shapes with the champion's own
-choice; candidates for floors that were missed (retry); sizes that the choice among few tiles rests on (cubes); Nsight
+choice; candidates for floors that were missed (retry); sizes that the choice among few tiles rests on (cubes);
+what shorter sums cost (flush), and the errors of the champion's choice and of cuBLAS everywhere (survey); Nsight
 Compute's counters of the fastest and of cuBLAS. The file is written after each measurement, so that a run cut short
 keeps what it had.
 """
@@ -135,7 +136,7 @@ def small_configs(problem: Problem) -> list[ChampionConfig]:
 
 
 FEW, TINY = few_settings(BASE)[:2]
-SPREAD = replace(FEW, interleaved=True, lanes_m=8, parts=4, max_registers=224)
+SPREAD = replace(FEW, lanes_m=8, parts=4, max_registers=224)
 """Copies between the multiply-adds; unless told that it may, ptxas stops at 128 registers here."""
 
 
@@ -158,12 +159,55 @@ def retry_configs() -> dict[str, list[ChampionConfig]]:
 
 
 def cube_configs() -> dict[str, list[ChampionConfig]]:
-    """What the choice among few tiles rests on: K split between a block's warps or between blocks, at several sizes."""
+    """What the choice among few tiles rests on: K split between a block's warps or between blocks, at several sizes.
+
+    First the search space's own first pick, which the others must beat.
+    """
+    half, quarter = replace(CAPPED, num_warps=4, tile_m=64), replace(CAPPED, num_warps=2, tile_m=64, tile_n=64)
+    narrow = replace(FEW, num_warps=16, thread_n=4, max_registers=128)
     found: dict[str, list[ChampionConfig]] = {}
-    for size in (128, 256, 384, 512, 640, 768):
-        split = replace(CAPPED, num_warps=4, tile_m=64)
-        splits = min(size // 16, max(1, 2 * 132 // ((size // 64) * max(1, size // 128))))
-        found[f"{size}x{size}x{size}"] = [FEW, TINY, SPREAD, replace(split, splits=splits)]
+    for size in (128, 256, 384, 512, 640, 768, 1024):
+        few = [FEW, replace(FEW, interleaved=False), replace(FEW, tile_k=32), SPREAD, narrow]
+        few += [TINY, replace(TINY, interleaved=True)] if size <= 512 else []
+        parts = sorted({max(1, blocks * 132 // ((size // 64) * max(1, size // 128))) for blocks in (2, 3, 4)})
+        few += [replace(half, splits=min(size // 16, count)) for count in parts] if size >= 256 else []
+        found[f"{size}x{size}x{size}"] = few
+    found["768x768x768"] += [replace(half, splits=6), replace(CAPPED, splits=7), replace(CAPPED, splits=6)]
+    found["1024x1024x1024"] = [replace(CAPPED, splits=s) for s in (2, 4)] + [replace(half, splits=s) for s in (2, 4)]
+    found["1536x1536x1536"] = [
+        replace(quarter, flush_k=512), quarter, replace(half, splits=3), replace(half, flush_k=512),
+        *(replace(CAPPED, splits=s) for s in (3, 5)), replace(half, splits=5), replace(quarter, splits=3),
+    ]  # fmt: skip
+    found["333x777x555"] = [replace(SMALL_BEFORE, splits=6), replace(SPREAD, stages=3, strips=True), FEW]
+    found["256x256x16384"] = [
+        replace(CAPPED, splits=66), replace(CAPPED, splits=66, across=True), replace(SPREAD, stages=3, splits=4),
+    ]  # fmt: skip
+    deep = ChampionConfig(4, 64, 64, 32, 8, 4)
+    found["64x64x65536"] = [replace(deep, splits=s) for s in (528, 396, 264)]
+    for shape, configs in found.items():
+        problem = parse_shape(shape).problem(FP32, "NN", "ieee")
+        first = next(config for config in KERNEL.configs(problem, DEFAULT_GPU) if isinstance(config, ChampionConfig))
+        found[shape] = list(dict.fromkeys([first, *configs]))
+    return found
+
+
+def flush_configs() -> dict[str, list[ChampionConfig]]:
+    """What shorter sums cost: one sum for all of K, sums of the length allowed, and of half and twice that."""
+    eight = replace(CAPPED, lanes_m=8)
+    kinds = [CAPPED, eight, replace(CAPPED, across=True), replace(CAPPED, interleaved=True)]
+    found: dict[str, list[ChampionConfig]] = {}
+    for shape, length in (
+        ("2048x2048x2048", 512), ("3072x3072x3072", 768), ("4096x4096x4096", 1024), ("6144x6144x6144", 1232),
+        ("8192x8192x4096", 1024), ("8192x4096x8192", 1376), ("12288x12288x12288", 1376), ("16384x16384x8192", 1376),
+    ):  # fmt: skip
+        few = shape[:2] in ("61", "12", "16")
+        flushed = [replace(config, flush_k=length) for config in (kinds[:2] if few else kinds)]
+        found[shape] = [eight, *([] if few else [CAPPED]), *flushed]
+        if not few:
+            found[shape] += [replace(CAPPED, flush_k=length // 2), replace(CAPPED, flush_k=2 * length)]
+    found["3072x3072x3072"] += [replace(CAPPED, splits=4), replace(CAPPED, splits=2, flush_k=768)]
+    anew = [replace(config, realign=True) for config in kinds]
+    found["4097x4095x4093"] = [replace(c, flush_k=f) for c, f in product((anew[0], anew[2]), (832, 1376, 0))]
     return found
 
 
@@ -280,11 +324,13 @@ def main() -> int:
     environment = describe_environment(gpu.name)
     records: list[dict[str, Any]] = []
     counters: list[dict[str, Any]] = []
+    surveyed: list[dict[str, Any]] = []
     stages = options.stage.split(",")
 
     def save(settings: Settings) -> None:
         document = raw_document(environment, settings, records)
         document["counters"] = counters
+        document["surveyed_errors"] = surveyed
         write_json(options.out, document)
 
     def beside_cublas(
@@ -363,6 +409,43 @@ def main() -> int:
             measurement = beside_cublas(problem, kept, resources, settings, suite)
             report(measurement, resources, 20)
 
+    def survey() -> None:
+        """The error of the champion's own choice and of cuBLAS for every shape of these suites, from some rows of D."""
+        shapes = [
+            shape for suite in ("squares", "cross27", "ragged", "deep", "models") for shape in suite_named(suite)
+        ]  # fmt: skip
+        problems = list(dict.fromkeys(shape.problem(FP32, None, "ieee") for shape in shapes))
+        ours = [Ours(KERNEL, gpu) for _ in problems]
+        plans = [(contender.plan(problem), gpu.arch) for contender, problem in zip(ours, problems, strict=True)]
+        compile_many(plans, workers=options.workers)
+        print(f"{len(plans)} compiled, {time.monotonic() - started:.0f} s", flush=True)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        above = 0
+        for problem in problems:
+            contender = ours.pop(0)  # and its workspaces with it
+            torch.manual_seed(problem.m + problem.n + problem.k)
+            a, b = torch.randn(problem.m, problem.k, device="cuda"), torch.randn(problem.k, problem.n, device="cuda")
+            if problem.b.col_stride != 1:
+                b = torch.randn(problem.n, problem.k, device="cuda").t()
+            d = torch.empty(problem.m, problem.n, device="cuda")
+            rows = torch.randperm(problem.m, device="cuda")[:64]
+            exact = a[rows].double() @ b.double()
+            errors = []
+            for one in (TorchMatmul(), contender):
+                d.fill_(float("nan"))
+                one.bind(problem, {"A": a, "B": b, "D": d})()
+                errors.append(float((d[rows].double() - exact).norm() / exact.norm()))
+            ratio = errors[1] / errors[0]
+            above += not ratio <= 1.1
+            text = f"{problem.m}x{problem.n}x{problem.k} {problem.layout}"
+            print(f"{text:<26} cublas {errors[0]:.2e} champion {errors[1]:.2e} {ratio:.2f} "
+                  f"{'' if ratio <= 1.1 else '<<<'}", flush=True)  # fmt: skip
+            surveyed.append({"shape": text, "cublas": errors[0], "champion": errors[1], "rows": len(rows)})
+            del a, b, d, exact
+            torch.cuda.empty_cache()
+        save(Settings())
+        print(f"{above} of {len(problems)} above 1.1", flush=True)
+
     def big() -> None:
         nonlocal best
         best = run(MAIN_SHAPE, best, options.rounds, 20, "explore")
@@ -394,6 +477,8 @@ def main() -> int:
         "variants": variants,
         "retry": lambda: retry(retry_configs(), "retry"),
         "cubes": lambda: retry(cube_configs(), "few tiles"),
+        "flush": lambda: retry(flush_configs(), "flush"),
+        "survey": survey,
         "rungs": lambda: suite_run([MAIN_SHAPE], [find_kernel(name) for name in RUNGS], options.rounds, "ladder"),
         "suite": lambda: suite_run([str(s) for s in suite_named("cross27")], [KERNEL], options.rounds, "cross27"),
         "ncu": ncu,

@@ -17,7 +17,7 @@ from ..common import cdiv, gemm_arguments
 from ..copies import Copy, copy_launches, copy_seconds
 from ..epilogue import epilogue_arguments, epilogue_constants, rejects_epilogue
 from ..plan import Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
-from .champion_choice import few_settings, microseconds
+from .champion_choice import as_exact, few_settings, microseconds
 from .champion_few import few_plan, rejects_few, shared_bytes_of_few
 from .champion_kernel import champion_fp32_kernel
 from .simt import SimtConfig, SimtKernel
@@ -195,12 +195,13 @@ def search_space(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
     and the smaller the product, the smaller the tile, since a block's way through memory takes its time.
     """
     tiles = cdiv(max(problem.m, 1), LARGE.tile_m) * cdiv(max(problem.n, 1), LARGE.tile_n)
-    large, split = list(_large_settings(problem)), list(_small_settings(problem, gpu))
-    few = few_settings(ChampionConfig())
+    large = [as_exact(problem, config) for config in _large_settings(problem)]
+    split = [as_exact(problem, config) for config in _small_settings(problem, gpu)]
+    few = [as_exact(problem, config) for config in few_settings(ChampionConfig())]
     usual = large[0] if tiles >= 2 * gpu.sms else split[0]
-    # What goes first as measured stays first unless the model promises clearly less time for another. Long sums of an
-    # unaligned product are as exact as cuBLAS's only as the large settings form them.
-    if not (usual is large[0] and usual.flush_k):
+    # What goes first as measured stays first unless the model promises clearly less time for another. It knows too
+    # little of large unaligned products.
+    if not (usual is large[0] and unaligned(problem)):
         best = min((*split, *few), key=lambda config: model_us(problem, config, gpu))
         if model_us(problem, best, gpu) < CLEARLY_BETTER * model_us(problem, usual, gpu):
             yield best
@@ -238,21 +239,10 @@ def _large_settings(problem: Problem) -> Iterator[ChampionConfig]:
     if not unaligned(problem):
         yield from variants
         return
-    # cuBLAS sums such products in about three parts of K, and is the more exact for it: so do these.
-    k = problem.effective_k
-    step = 2 * LARGE.tile_k
-    flush = cdiv(cdiv(k, cdiv(k, LONGEST_SUM)), step) * step if k > LONGEST_SUM else 0
-    if flush:
-        # The walk by rows measured 1.052x cuBLAS at 4097x4095x4093, where the others came to 0.97 with the same sums.
-        yield replace(LARGE, across=True, flush_k=flush, realign=True)
-    yield from (replace(config, flush_k=flush, realign=True) for config in variants)
-    yield from (replace(config, flush_k=flush) for config in (replace(LARGE, interleaved=True), LARGE))
-    if flush:
-        yield replace(LARGE, splits=cdiv(k, LONGEST_SUM))
-
-
-LONGEST_SUM = 1408
-"""Of an unaligned product: 4093 products in three sums have the error of cuBLAS's, 6.6e-7 on normal data."""
+    # The walk by rows measured 1.052x cuBLAS at 4097x4095x4093, where the others came to 0.97 with the same sums.
+    yield replace(LARGE, across=True, realign=True)
+    yield from (replace(config, realign=True) for config in variants)
+    yield from (replace(LARGE, interleaved=True), LARGE, replace(LARGE, splits=3))
 
 
 def _small_settings(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:

@@ -19,7 +19,18 @@ from ..common import cdiv
 if TYPE_CHECKING:
     from .champion import ChampionConfig
 
-__all__ = ["few_settings", "microseconds"]
+__all__ = ["as_exact", "few_settings", "longest_allowed", "longest_sum", "microseconds"]
+
+SHARE_OF_K, SHORTEST_BOUND, LONGEST_BOUND = 4, 512, 1376
+"""A running sum is a quarter of K at most; it need not be shorter than the second and may not exceed the third.
+
+The error of a sum of k products of normal data is 1.79e-8 sqrt(k) of the result (cuBLAS and champion, 2048 to 16384).
+Read backwards, cuBLAS sums 512 at 1536^3, 768 at 3072^3, 4096 at 12288^3, 1640 at 8192x4096x8192, 2730 at
+16384x8192x8192, 1370 and 1260 of K = 4093 and 5003: a quarter of K, or 1376, at the least, whatever its reasons.
+Elsewhere it sums all of K, and the champion is then the more exact.
+"""
+SMALL_PRODUCT, SMALL_SHARE_OF_K, SMALL_BOUND = 2**29, 6, 128
+"""Products below so many multiply-adds: cuBLAS sums 120 at 333x777x555, 128 at 511^3, 512^3 and 768^3."""
 
 LAUNCH = 2.4
 """A launch, the first tiles from DRAM, and D."""
@@ -38,7 +49,7 @@ class Rates:
 
     Attributes:
         whole, half, quarter: by a thread's tile: 64 elements and more, 32, 16.
-        few: K split between the warps of a block, 8x8 a thread; small: the same with 4x4.
+        few: K split between the warps of a block, 8x8 a thread; paired: the same interleaved; small: 4x4.
         edge: what is left where tiles reach beyond the matrices, unless the operands are laid out anew.
         unaligned: what is left of ``few`` where operands come four bytes at a time (from 333x777x555).
     """
@@ -47,6 +58,7 @@ class Rates:
     half: float = 0.683
     quarter: float = 0.534
     few: float = 0.506
+    paired: float = 0.528
     small: float = 0.435
     edge: float = 0.858
     unaligned: float = 0.58
@@ -67,7 +79,8 @@ def microseconds(problem: Problem, config: ChampionConfig, gpu: Gpu, unaligned: 
     blocks = cdiv(tiles * splits, gpu.sms)
     elements = config.thread_m * config.thread_n
     if config.k_groups > 1:
-        rate = RATES.few if elements >= 64 else RATES.small
+        large = RATES.paired if config.interleaved else RATES.few
+        rate = large if elements >= 64 else RATES.small
         rate *= RATES.unaligned if unaligned else 1.0
     else:
         rate = RATES.whole if elements >= 64 else RATES.half if elements >= 32 else RATES.quarter
@@ -83,10 +96,46 @@ def microseconds(problem: Problem, config: ChampionConfig, gpu: Gpu, unaligned: 
     return LAUNCH + copies + max(busy, problem.minimum_bytes / (DRAM_SHARE * gpu.dram_gbs * 1e3))
 
 
+def longest_allowed(problem: Problem) -> int:
+    """How many products one running sum may add up, so that the error is no more than cuBLAS's."""
+    k = problem.effective_k
+    if problem.m * problem.n * k < SMALL_PRODUCT:
+        return max(SMALL_BOUND, k // SMALL_SHARE_OF_K)
+    return min(max(SHORTEST_BOUND, k // SHARE_OF_K), LONGEST_BOUND)
+
+
+def longest_sum(problem: Problem, config: ChampionConfig) -> int:
+    """How many products the longest running sum of a setting adds up, short of what a last, odd tile adds."""
+    steps = cdiv(max(problem.effective_k, 1), config.tile_k)
+    if config.k_groups > 1:
+        return cdiv(steps, config.splits) * config.tile_k // config.k_groups
+    part = min(steps, 2 * cdiv(cdiv(steps, 2), config.splits)) * config.tile_k
+    return min(part, config.flush_k or part)
+
+
+def as_exact(problem: Problem, config: ChampionConfig) -> ChampionConfig:
+    """The setting with sums of the length allowed: K in more parts where latency decides, else cut by totals."""
+    allowed, k = longest_allowed(problem), max(problem.effective_k, 1)
+    if longest_sum(problem, config) <= allowed:
+        return config
+    if config.k_groups > 1:
+        share = allowed * config.k_groups // config.tile_k * config.tile_k
+        return replace(config, splits=cdiv(k, max(config.tile_k, share)))
+    step = 2 * config.tile_k
+    most = max(step, allowed // step * step)
+    if problem.m * problem.n * k < SMALL_PRODUCT:
+        return replace(config, splits=max(config.splits, cdiv(k, most)))
+    part = cdiv(k, config.splits)
+    return replace(config, flush_k=cdiv(cdiv(part, cdiv(part, most)), step) * step)
+
+
 def few_settings(base: ChampionConfig) -> list[ChampionConfig]:
     """Tiles whose K is split between the warps of a block, the one measured first; ``base`` has all the defaults."""
     few = replace(
         base, num_warps=8, tile_m=32, tile_n=64, tile_k=64, thread_m=8, thread_n=8, group_m=1, k_groups=8, stages=4
     )
+    paired = replace(few, interleaved=True)
     small = replace(few, tile_m=16, tile_n=32, thread_m=4, thread_n=4)
-    return [few, small, replace(few, interleaved=True), replace(few, tile_k=32), replace(small, tile_k=32)]
+    return [
+        paired, small, few, replace(paired, tile_k=32), replace(small, tile_k=32), replace(small, interleaved=True),
+    ]
