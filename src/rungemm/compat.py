@@ -54,6 +54,8 @@ __all__ = [
     "gl",
     "gluon",
     "gluon_builtins",
+    "grid_launch_dependents",
+    "grid_wait",
     "is_aggregate",
     "is_builtin",
     "is_constexpr_function",
@@ -211,6 +213,32 @@ def reciprocal(x):
     )
 
 
+def _grid_control(instruction: str, semantic: Any) -> None:
+    """One griddepcontrol instruction; before sm_90, which has none and no launches that overlap, nothing."""
+    arch = int("".join(c for c in str(semantic.builder.options.arch) if c.isdigit()))
+    if arch >= 90:
+        _tl_core.inline_asm_elementwise(
+            f"griddepcontrol.{instruction}; // $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1, _semantic=semantic
+        )
+
+
+@_gl_core.builtin
+def grid_wait(_semantic=None):
+    """Wait until the launches before this one have ended and all that they wrote is visible.
+
+    For launches with ``pdl`` (:class:`rungemm.kernels.plan.Launch`), which may begin before that; otherwise nothing is
+    waited for. Every partition calls it before it touches global memory, in every program, so that the end of one
+    launch says that all launches before it have ended too.
+    """
+    _grid_control("wait", _semantic)
+
+
+@_gl_core.builtin
+def grid_launch_dependents(_semantic=None):
+    """Let the next launch begin, if it has ``pdl``, once every program of this one has come here or ended."""
+    _grid_control("launch_dependents", _semantic)
+
+
 # What the simulator needs to recognise in a kernel's names. It replaces them one by one; see sim/reglobal.py.
 
 
@@ -245,6 +273,8 @@ def gluon_builtins() -> list[tuple[str, Any]]:
         ("warp_specialize", warp_specialize),
         ("pinned_fma", pinned_fma),
         ("reciprocal", reciprocal),
+        ("grid_wait", grid_wait),
+        ("grid_launch_dependents", grid_launch_dependents),
     ]
     ampere = _first((_ampere_mbarrier, "arrive"))
     return [*found, ("mbarrier_arrive", ampere)]

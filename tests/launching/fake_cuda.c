@@ -12,7 +12,8 @@ unsigned recorded_config[9];
 unsigned long long recorded_stream, recorded_function, recorded_context;
 unsigned long long recorded_map[16];
 int recorded_shared_limit, recorded_loads, recorded_launches, recorded_retains;
-int context_missing, shared_limit = 232448, capture_mode;
+int recorded_attribute, recorded_attribute_value;
+int driver_version = 12080, context_missing, shared_limit = 232448, capture_mode;
 
 void expect_parameters(unsigned count, const unsigned *sizes) {
   kernel.parameter_count = count;
@@ -20,6 +21,7 @@ void expect_parameters(unsigned count, const unsigned *sizes) {
 }
 
 CUresult cuInit(unsigned flags) { return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int *version) { *version = driver_version; return 0; }
 CUresult cuGetErrorName(CUresult e, const char **s) { *s = e == 1 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_X"; return 0; }
 CUresult cuGetErrorString(CUresult e, const char **s) { *s = "in words"; return 0; }
 CUresult cuDeviceGet(CUdevice *d, int i) { *d = 100 + i; return 0; }
@@ -83,6 +85,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **paramete
   unsigned config[9] = {c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
                         c->sharedMemBytes, c->numAttrs, c->attrs != 0};
   memcpy(recorded_config, config, sizeof config);
+  recorded_attribute = c->numAttrs ? c->attrs[0].id : 0;
+  recorded_attribute_value = c->numAttrs ? c->attrs[0].value.programmaticStreamSerializationAllowed : 0;
   recorded_stream = (size_t)c->hStream;
   recorded_function = (size_t)f;
   unsigned end = 0;

@@ -20,6 +20,8 @@ from rungemm.compat import (
     constexpr,
     fence_async_shared,
     gl,
+    grid_launch_dependents,
+    grid_wait,
     jit,
     mbarrier,
     tma_load,
@@ -422,6 +424,65 @@ def mma_missing_fence(x, y, n, FIXED: constexpr):
     gl.store(y + rows * 64 + cols, acc.to(gl.float16))
 
 
+@jit
+def reads_too_early(x, y, n, FIXED: constexpr):
+    """In a launch with pdl, x may still be written by the launch before when it is read."""
+    at = gl.arange(0, 128, ROW)
+    if FIXED:
+        grid_wait()
+    value = gl.load(x + at)  # fault
+    grid_wait()
+    grid_launch_dependents()
+    gl.store(y + at, value)
+
+
+@jit  # fault
+def no_wait_without_work(x, y, n, FIXED: constexpr):
+    """The last program has nothing to do, and does not wait: that it has ended says nothing of earlier launches."""
+    at = gl.program_id(0) * 128 + gl.arange(0, 128, ROW)
+    if FIXED:
+        grid_wait()
+    if gl.program_id(0) * 128 < n:
+        grid_wait()
+        gl.store(y + at, gl.load(x + at))
+
+
+@jit
+def patient_filler(shared, full, empty, x, FIXED: constexpr):
+    at = gl.arange(0, 128, ROW)
+    grid_wait()
+    for i in range(4):
+        mbarrier.wait(empty, (i & 1) ^ 1)
+        shared.store(gl.load(x + i * 128 + at))
+        mbarrier.arrive(full, count=1)
+
+
+@jit
+def impatient_drainer(shared, full, empty, y, FIXED: constexpr):
+    at = gl.arange(0, 128, ROW)
+    if FIXED:
+        grid_wait()
+    for i in range(4):
+        mbarrier.wait(full, i & 1)
+        gl.store(y + i * 128 + at, shared.load(ROW))  # fault
+        mbarrier.arrive(empty, count=1)
+
+
+@jit
+def one_partition_waits(x, y, n, FIXED: constexpr):
+    """The partition that reads has waited for earlier launches, the one that writes has not."""
+    shared = gl.allocate_shared_memory(gl.float32, [128], PLAIN)
+    full = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
+    empty = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
+    mbarrier.init(full, count=1)
+    mbarrier.init(empty, count=1)
+    gl.warp_specialize(
+        [(impatient_drainer, (shared, full, empty, y, FIXED)), (patient_filler, (shared, full, empty, x, FIXED))],
+        [4],
+        [48],
+    )
+
+
 @dataclass(frozen=True)
 class Exhibit:
     """One fault: the kernel, the kind that must be reported, words that the report must contain, and its arguments.
@@ -437,6 +498,8 @@ class Exhibit:
     lines_of: tuple[Any, ...] = ()
     consan: bool = False
     """Whether Triton's own ConSan covers this kind."""
+    pdl: bool = False
+    """Launched so that it may begin before the launch before it has ended."""
 
     @property
     def name(self) -> str:
@@ -512,4 +575,10 @@ GALLERY: tuple[Exhibit, ...] = (
     Exhibit(mma_not_waited, "read-before-arrival", ("warpgroup_mma", "fewer outstanding"), matrices(64)),
     Exhibit(mma_operand_overwritten, "overwrite-in-flight", ("wgmma", "warpgroup_mma_wait"), matrices(64), consan=True),
     Exhibit(mma_missing_fence, "missing-proxy-fence", ("wgmma", "fence_async_shared"), matrices(64)),
+    Exhibit(reads_too_early, "before-grid-wait", ("load reaches x", "grid_wait"), vectors(), pdl=True),
+    Exhibit(no_wait_without_work, "before-grid-wait", ("the program ends", "(1, 0, 0)"), vectors(), grid=2, pdl=True),
+    Exhibit(
+        one_partition_waits, "before-grid-wait", ("store reaches y", "partition"), vectors(512),
+        lines_of=(impatient_drainer,), pdl=True,
+    ),
 )  # fmt: skip

@@ -16,7 +16,10 @@ SCHEDULES = [("late", 0), ("eager", 0), ("random", 1), ("random", 2)]
 @pytest.mark.parametrize("exhibit", GALLERY, ids=lambda e: e.name)
 def test_a_fault_is_found_and_named(exhibit: Exhibit, schedule: tuple[str, int]) -> None:
     with pytest.raises(SimulationFault) as caught:
-        run(exhibit.kernel, exhibit.grid, *exhibit.arguments(), FIXED=False, schedule=schedule[0], seed=schedule[1])
+        run(
+            exhibit.kernel, exhibit.grid, *exhibit.arguments(), FIXED=False, schedule=schedule[0], seed=schedule[1],
+            pdl=exhibit.pdl,
+        )  # fmt: skip
     fault = caught.value
     report = str(fault)
     assert fault.kind in exhibit.kind.split(" or "), report
@@ -35,6 +38,12 @@ def test_a_fault_is_found_and_named(exhibit: Exhibit, schedule: tuple[str, int])
 @pytest.mark.parametrize("exhibit", GALLERY, ids=lambda e: e.name)
 def test_the_repaired_twin_is_clean(exhibit: Exhibit, schedule: tuple[str, int]) -> None:
     arguments = exhibit.arguments()
-    run(exhibit.kernel, exhibit.grid, *arguments, FIXED=True, schedule=schedule[0], seed=schedule[1])
+    schedule_of = {"schedule": schedule[0], "seed": schedule[1]}
+    run(exhibit.kernel, exhibit.grid, *arguments, FIXED=True, pdl=exhibit.pdl, **schedule_of)
     out = arguments[1].array if isinstance(arguments[1], TensorMap) else arguments[1]
     assert np.isfinite(out.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("exhibit", [e for e in GALLERY if e.pdl], ids=lambda e: e.name)
+def test_a_launch_that_begins_after_the_one_before_need_not_wait(exhibit: Exhibit) -> None:
+    run(exhibit.kernel, exhibit.grid, *exhibit.arguments(), FIXED=False)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["CudaDriver", "CudaError", "LaunchConfig", "driver"]
+__all__ = ["OVERLAPPING", "CudaDriver", "CudaError", "LaunchAttribute", "LaunchConfig", "driver"]
 
 TENSOR_MAP_BYTES = 128
 TENSOR_MAP_ALIGNMENT = 64
@@ -27,9 +27,13 @@ _CACHE_PREFER_SHARED = 1
 _DEFAULT_SHARED_LIMIT = 48 * 1024
 _L2_PROMOTION_128B = 2
 _CAPTURE_RELAXED = 2
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+_PROGRAMMATIC_SINCE = 12030
+"""CUDA 12.3: the first driver that captures such launches in a graph."""
 
 _SYMBOLS = (
     "cuInit",
+    "cuDriverGetVersion",
     "cuGetErrorName",
     "cuGetErrorString",
     "cuDeviceGet",
@@ -69,8 +73,26 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
+class LaunchAttribute(ctypes.Structure):
+    """cuda.h's CUlaunchAttribute: a number for what, and 64 bytes for its value, of which the first is all we need."""
+
+    _fields_ = (
+        ("id", ctypes.c_int),
+        ("padding", ctypes.c_char * 4),
+        ("value", ctypes.c_int),
+        ("rest", ctypes.c_char * 60),
+    )
+
+
+OVERLAPPING = LaunchAttribute(_PROGRAMMATIC_STREAM_SERIALIZATION, b"", 1, b"")
+"""For a launch that may begin while the one before it on the stream still runs."""
+
+
 class CudaDriver:
     """libcuda's entry points, with errors raised.
+
+    Attributes:
+        overlaps: programmatic dependent launches work, in graphs too.
 
     Raises:
         CudaError: the library is not there, or is older than CUDA 12 (no cuTensorMapEncodeTiled).
@@ -91,6 +113,9 @@ class CudaDriver:
         self._launch = self._calls["cuLaunchKernelEx"]
         self._launch.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self._check("cuInit", 0)
+        version = ctypes.c_int()
+        self._check("cuDriverGetVersion", ctypes.byref(version))
+        self.overlaps = version.value >= _PROGRAMMATIC_SINCE
 
     def _error(self, name: str, code: int) -> CudaError:
         words = []

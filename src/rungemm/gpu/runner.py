@@ -1,8 +1,13 @@
-"""Launching plans: allocate scratch memory, fill in the pointers, and put each kernel on torch's current stream."""
+"""Launching plans: allocate scratch memory, fill in the pointers, and put each kernel on torch's current stream.
+
+On sm_90 a launch whose plan says ``pdl`` may begin while the one before it still runs; its kernel waits before it
+touches memory, so nothing else changes. RUNGEMM_PDL=0 in the environment turns that off.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +17,7 @@ import torch
 from ..compiling import Compiled, compile_plan
 from ..kernels.plan import Launch, LaunchPlan, Workspace
 from ..problem import ProblemError
-from .driver import CudaDriver, LaunchConfig, driver
+from .driver import OVERLAPPING, CudaDriver, LaunchConfig, driver
 from .parameters import ParameterBlock, TensorMap
 
 __all__ = ["Prepared", "prepare", "run_plan"]
@@ -35,7 +40,10 @@ class _Kernel:
         self.device = device
         self.cuda = cuda
         self.function = _function(compiled, device, cuda)
-        self.config = LaunchConfig(*launch.grid, compiled.num_warps * WARP, 1, 1, compiled.shared_bytes, None, None, 0)
+        overlapping = launch.pdl and compiled.arch >= 90 and cuda.overlaps and os.environ.get("RUNGEMM_PDL") != "0"
+        attributes = (ctypes.addressof(OVERLAPPING), 1) if overlapping else (None, 0)
+        threads = compiled.num_warps * WARP
+        self.config = LaunchConfig(*launch.grid, threads, 1, 1, compiled.shared_bytes, None, *attributes)
         self._config_at = ctypes.addressof(self.config)
         self.parameters = ParameterBlock(launch, compiled, self._encode)
         self.scratch_bytes = compiled.metadata.get("global_scratch_size", 0) * launch.programs

@@ -9,17 +9,31 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ..compat import constexpr, gl, jit
+from ..compat import constexpr, gl, grid_launch_dependents, grid_wait, jit
 from ..problem import Problem
 from .epilogue import bias_of, finished
 from .plan import Argument, Pointer, Scalar, strides_of
 
-__all__ = ["cdiv", "gemm_arguments", "gemm_constants", "load_tile", "store_tile", "tile_of_program"]
+__all__ = [
+    "after_earlier_launches", "cdiv", "gemm_arguments", "gemm_constants", "load_tile", "store_tile", "tile_of_program",
+]  # fmt: skip
 
 
 def cdiv(a: int, b: int) -> int:
     """a / b rounded up."""
     return -(-a // b)
+
+
+@jit
+def after_earlier_launches():
+    """What a launch with ``pdl`` (:class:`.plan.Launch`) begins with: the launches before it have ended, and the next
+    one may begin, up to here.
+
+    Letting it begin only after the wait keeps the order also for kernels of others that read, before they wait
+    themselves, what was written two launches ago.
+    """
+    grid_wait()
+    grid_launch_dependents()
 
 
 @jit

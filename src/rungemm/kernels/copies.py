@@ -13,7 +13,7 @@ from typing import Any
 from ..compat import constexpr, gl, jit
 from ..hardware import Gpu
 from ..problem import Matrix
-from .common import cdiv
+from .common import after_earlier_launches, cdiv
 from .plan import INT32_MAX, Argument, Launch, Pointer, Scalar, Workspace
 
 __all__ = ["Copy", "copy_launches", "copy_seconds", "transposed"]
@@ -63,6 +63,7 @@ def copy_tile(
     from_rows = (row + gl.arange(0, TILE_ROWS, gl.SliceLayout(1, READ)))[:, None]
     from_cols = (col + gl.arange(0, TILE_COLS, gl.SliceLayout(0, READ)))[None, :]
     inside = (from_rows < rows) & (from_cols < cols)
+    after_earlier_launches()  # with pdl they may still run: nothing in global memory is touched before this
     read = gl.load(source + from_rows * source_row + from_cols * source_col, mask=inside, other=0.0)
     value = gl.convert_layout(read, WRITE)
     to_rows = (row + gl.arange(0, TILE_ROWS, gl.SliceLayout(1, WRITE)))[:, None]

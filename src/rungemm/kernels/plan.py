@@ -7,7 +7,7 @@ kernel by name. A plan holds no tensor: its pointer arguments say which operand 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..dtypes import DType
@@ -123,6 +123,8 @@ class Launch:
         constants: the constexpr parameters by name.
         num_warps: warps of a program (of its default partition).
         max_registers: a cap for ptxas, or ``None``.
+        pdl: on sm_90 the launch may begin while the one before it on the stream still runs (programmatic dependent
+            launch), because every program calls ``grid_wait`` before it touches global memory.
     """
 
     function: Any
@@ -131,6 +133,7 @@ class Launch:
     constants: tuple[tuple[str, Any], ...]
     num_warps: int
     max_registers: int | None = None
+    pdl: bool = False
 
     @property
     def programs(self) -> int:
@@ -144,6 +147,14 @@ class LaunchPlan:
     kernel: str
     launches: tuple[Launch, ...] = ()
     workspaces: tuple[Workspace, ...] = field(default=())
+
+    def overlapping(self) -> LaunchPlan:
+        """The same plan, in which every launch may begin before the one before it has ended: their kernels wait."""
+        return replace(self, launches=tuple(replace(launch, pdl=True) for launch in self.launches))
+
+    def serialised(self) -> LaunchPlan:
+        """The same plan, in which no launch begins before the one before it has ended: the same machine code."""
+        return replace(self, launches=tuple(replace(launch, pdl=False) for launch in self.launches))
 
 
 def strides_of(prefix: str, matrix: Matrix) -> Iterable[tuple[str, Argument]]:

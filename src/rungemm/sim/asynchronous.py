@@ -108,6 +108,16 @@ def async_copy_mbarrier_arrive(mbarrier: Any, increment_count: Any = True) -> No
     MACHINE.running.launch_flight(flight)
 
 
+# Launches that overlap
+
+
+def grid_wait() -> None:
+    """Launches run one after the other here: what is kept is that the partition did wait."""
+    MACHINE.active.grids_waited = True
+    if MACHINE.observer is not None:
+        emit("grid_wait")
+
+
 # Warp specialisation
 
 
@@ -160,5 +170,7 @@ ASYNCHRONOUS: dict[str, Any] = {
     "mma_v2": mma_v2,
     "warp_specialize": warp_specialize,
     "barrier": _removable("barrier", operations.barrier),
+    "grid_wait": _removable("grid_wait", grid_wait),
+    "grid_launch_dependents": operations.nothing,
 }
 """By the names of :mod:`rungemm.compat`."""

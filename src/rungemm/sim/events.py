@@ -32,6 +32,7 @@ Kind = Literal[
     "convert_layout",  # registers to registers through shared memory: source_layout, layout, shape
     "barrier",  # a CTA barrier that the kernel asked for
     "fence",  # fence.proxy.async
+    "grid_wait",  # griddepcontrol.wait
     "mbarrier_init", "mbarrier_expect", "mbarrier_arrive", "mbarrier_wait",
     "async_commit", "async_wait", "tma_store_wait", "wgmma_wait",
 ]  # fmt: skip

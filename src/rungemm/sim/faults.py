@@ -30,6 +30,7 @@ FaultKind = Literal[
     "over-arrival",  # more arrivals than an mbarrier's count
     "barrier-misuse",  # an mbarrier used before init, initialised twice, ...
     "deadlock",  # every partition waits and nothing is in flight
+    "before-grid-wait",  # a launch with pdl reaches global memory, or ends, without waiting for the launches before
     "unfinished",  # the program ended with asynchronous work that nobody waited for
     "layout-mismatch",  # operands of one operation in different layouts
     "type-error",  # dtypes or shapes that do not fit the operation

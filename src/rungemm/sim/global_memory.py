@@ -71,6 +71,7 @@ def read(buffer: Buffer, offset: np.ndarray, mask: np.ndarray | None, what: str)
     Raises:
         SimulationFault: out of bounds, uninitialised, or written by another program of this launch.
     """
+    MACHINE.running.reach_global(buffer, what)
     place = buffer.check(offset, mask, f"{what} reads")
     if buffer.flat.size == 0:
         return np.zeros(place.shape, buffer.element.numpy)
@@ -139,6 +140,7 @@ def write(buffer: Buffer, offset: np.ndarray, mask: np.ndarray | None, data: np.
     """
     if not buffer.writable:
         raise fault_at("input-written", f"{what} writes to {buffer.name}, which is an input")
+    MACHINE.running.reach_global(buffer, what)
     place = buffer.check(offset, mask, f"{what} writes")
     if mask is not None:
         place, data = place[mask], data[mask]
@@ -183,6 +185,7 @@ def atomic(name: str, pointer: Any, value: Any, mask: Any, sem: Any, compare: An
         emit_global("atomic", pointer, offset, mask, masked, layout)
     if not buffer.writable:
         raise fault_at("input-written", f"atomic_{name} writes to {buffer.name}, which is an input")
+    MACHINE.running.reach_global(buffer, f"atomic_{name}")
     place = buffer.check(offset, masked, f"atomic_{name} reaches")
     if buffer.poison is not None:
         bad = buffer.poison[place] if masked is None else buffer.poison[place] & masked

@@ -101,7 +101,7 @@ def simulate(
         kernel = launch.function
         _launch(
             kernel, launch.grid, arguments, launch.num_warps, list(buffers.values()), observer,
-            schedule, seed, processes,
+            schedule, seed, processes, launch.pdl,
         )  # fmt: skip
         report.programs += launch.programs
     result = buffers.get("D")
@@ -119,6 +119,7 @@ def run(
     seed: int = 0,
     processes: int = 1,
     observer: Observer | None = None,
+    pdl: bool = False,
     **constexprs: Any,
 ) -> SimReport:
     """Run any ``@gluon.jit`` kernel on NumPy arrays.
@@ -130,6 +131,8 @@ def run(
             a read-only array (``array.flags.writeable = False``) is checked not to be. Python integers become int32 (or
             int64), floats fp32, :class:`TensorMap` a TMA descriptor; anything else is a compile-time value.
         num_warps: warps of a program.
+        pdl: the launch may begin before the one before it has ended, so every program must call ``grid_wait`` before
+            it touches global memory.
         constexprs: the compile-time parameters by name.
 
     Raises:
@@ -176,7 +179,7 @@ def run(
             kind = "fp32" if isinstance(value, float) else "i32" if abs(value) < 2**31 else "i64"
             arguments[name] = _number(value, kind)
     arguments.update(constexprs)
-    _launch(kernel, full_grid, arguments, num_warps, list(buffers.values()), observer, schedule, seed, processes)
+    _launch(kernel, full_grid, arguments, num_warps, list(buffers.values()), observer, schedule, seed, processes, pdl)
     report = SimReport(observer=observer, programs=full_grid[0] * full_grid[1] * full_grid[2])
     return _counted(report)
 
@@ -252,7 +255,7 @@ def _number(value: Any, kind: str) -> Any:
 
 def _launch(
     kernel: Any, grid: tuple[int, int, int], arguments: dict[str, Any], num_warps: int, buffers: list[Buffer],
-    observer: Observer | None, schedule: str, seed: int, processes: int,
+    observer: Observer | None, schedule: str, seed: int, processes: int, pdl: bool,
 ) -> None:  # fmt: skip
     twin = translate_kernel(kernel)
     reached = operations_reached(kernel)
@@ -262,7 +265,7 @@ def _launch(
     if observer is not None:
         observer.launch(kernel.fn.__name__, grid, num_warps)
     total = grid[0] * grid[1] * grid[2]
-    job = _Job(twin, grid, arguments, num_warps, tracking, schedule, seed)
+    job = _Job(twin, grid, arguments, num_warps, tracking, schedule, seed, pdl)
     atomics = any(name.startswith("atomic_") for name in reached)
     if processes > 1 and total > 1 and not atomics and hasattr(os, "fork"):
         _run_forked(job, total, buffers, observer, min(processes, total))
@@ -281,6 +284,7 @@ class _Job:
     tracking: bool
     schedule: str
     seed: int
+    pdl: bool
 
     def programs(self, numbers: Sequence[int] | range, observer: Observer | None) -> None:
         x, y, _ = self.grid
@@ -292,7 +296,7 @@ class _Job:
                     place = (number % x, number // x % y, number // (x * y))
                     program = Program(
                         place, number, self.grid, self.num_warps,
-                        tracking=self.tracking, schedule=self.schedule, seed=self.seed,
+                        tracking=self.tracking, schedule=self.schedule, seed=self.seed, pdl=self.pdl,
                     )  # fmt: skip
                     try:
                         program.run(self.twin, self.arguments)

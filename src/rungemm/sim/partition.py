@@ -71,6 +71,7 @@ class Partition:
         self.fenced: Clock = {}
         self.waiting: Waiting | None = None
         self.finished = False
+        self.grids_waited = False  # for the launches before this one
         self.green: greenlet | None = None
         self.queues: dict[str, Queue] = {}
 

@@ -24,6 +24,7 @@ from greenlet import greenlet
 
 from .barriers import Barrier
 from .context import MACHINE, emit
+from .events import Site
 from .faults import SOURCES, SimulationFault, fault_at
 from .memory import Buffer
 from .order import Clock
@@ -63,18 +64,29 @@ def _unfinished(flight: Flight) -> SimulationFault:
     )
 
 
+def _never_waited(function: Callable[..., Any]) -> SimulationFault:
+    code = function.__code__
+    return SimulationFault(
+        "before-grid-wait",
+        "the program ends without grid_wait(), in a launch that may begin before the one before it has ended: call it "
+        "in every program, so that who waits for this launch has waited for all before it",
+        Site(code.co_filename, code.co_firstlineno, code.co_name, code.co_filename, code.co_firstlineno),
+    )
+
+
 class Program:
-    """One program of a launch."""
+    """One program of a launch; ``pdl``: which may begin before the launch before it has ended."""
 
     def __init__(
         self, program_id: tuple[int, int, int], number: int, grid: tuple[int, int, int], num_warps: int,
-        *, tracking: bool, schedule: str, seed: int,
+        *, tracking: bool, schedule: str, seed: int, pdl: bool = False,
     ) -> None:  # fmt: skip
         self.id = program_id
         self.number = number
         self.grid = grid
         self.tracking = tracking
         self.schedule = schedule
+        self.pdl = pdl
         self.random = random.Random(f"{seed}/{number}") if schedule == "random" else None
         self.components = 0
         self.specialised = False
@@ -136,6 +148,8 @@ class Program:
             self.known = {id(value) for value in arguments.values()}
             self.start(self.main, function, (), arguments)
             self.loop()
+            if self.pdl and not MACHINE.physical and not any(p.grids_waited for p in self.everyone):
+                raise _never_waited(function)
             self.finish()
         except SimulationFault as fault:
             self.blame(fault)
@@ -287,6 +301,15 @@ class Program:
         for flight in self.flights:
             flight.land()
 
+    def reach_global(self, buffer: Buffer, what: str) -> None:
+        """The running partition is about to reach global memory: in a launch with pdl it must have waited."""
+        if self.pdl and not MACHINE.active.grids_waited and not MACHINE.physical:
+            raise fault_at(
+                "before-grid-wait",
+                f"{what} reaches {buffer.name} before grid_wait(), in a launch that may begin while the one before it "
+                "still runs: call grid_wait() first, in this partition or before warp_specialize",
+            )
+
     def nothing_flies(self) -> bool:
         """No asynchronous operation is on its way."""
         return all(f.done for f in self.flights)
@@ -392,6 +415,7 @@ class Program:
             name = names[i] if names.count(names[i]) == 1 else f"{names[i]}[{names[:i].count(names[i])}]"
             worker = Partition(self, name, int(count))
             worker.acquire(clock, fenced)
+            worker.grids_waited = main.grids_waited
             self.start(worker, function, tuple(args), {})
             workers.append(worker)
         self.partitions.extend(workers)
@@ -412,5 +436,6 @@ class Program:
         for worker in workers:
             self.partitions.remove(worker)
             main.acquire(worker.clock, worker.fenced)
+            main.grids_waited |= worker.grids_waited
         self.specialised = False
         return result

@@ -167,6 +167,7 @@ def tma_load(desc: Any, coord: Any, barrier: Any, result: Any, pred: Any = True,
         _emit_tma("tma_load", desc, coord, view)
     view.note(True, "TMA load", asynchronous=True, component=signal.component, time=time)
     buffer = desc.buffer
+    MACHINE.running.reach_global(buffer, "a TMA load")
     if buffer.writer is not None:
         read(buffer, desc.offsets(tensor), None, "a TMA load")
 
@@ -219,6 +220,7 @@ def tma_store(desc: Any, coord: Any, src: Any) -> None:
     if MACHINE.observer is not None:
         _emit_tma("tma_store", desc, coord, view)
     buffer = desc.buffer
+    MACHINE.running.reach_global(buffer, "a TMA store")
     if not buffer.writable:
         raise fault_at("input-written", f"a TMA store writes to {buffer.name}, which is an input")
     place = desc.offsets(tensor) + buffer.first

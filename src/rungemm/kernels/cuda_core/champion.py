@@ -394,4 +394,4 @@ class ChampionFp32(SimtKernel):
         if splits > 1:
             launches.append(reduction_launch(problem, splits, pitch))
             workspaces.append(partial_sums(problem, splits, pitch))
-        return LaunchPlan(self.name, tuple(launches), tuple(workspaces))
+        return LaunchPlan(self.name, tuple(launches), tuple(workspaces)).overlapping()

@@ -247,9 +247,8 @@ def few_plan(problem: Problem, config: ChampionConfig) -> LaunchPlan:
         config.num_warps, config.max_registers or None,
     )  # fmt: skip
     if splits == 1:
-        return LaunchPlan("champion_fp32", (launch,))
-    return LaunchPlan(
-        "champion_fp32", (launch, reduction_launch(problem, splits, pitch)), (partial_sums(problem, splits, pitch),)
-    )
+        return LaunchPlan("champion_fp32", (launch,)).overlapping()
+    launches = launch, reduction_launch(problem, splits, pitch)
+    return LaunchPlan("champion_fp32", launches, (partial_sums(problem, splits, pitch),)).overlapping()
 
 

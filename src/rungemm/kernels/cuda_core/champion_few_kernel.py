@@ -21,6 +21,7 @@ shape, long and thin, of the same area: three bodies in one kernel, of which a p
 from __future__ import annotations
 
 from ...compat import async_copy_commit, async_copy_load, async_copy_wait, barrier, constexpr, gl, jit
+from ..common import after_earlier_launches
 from ..epilogue import Finish, bias_of, finished
 from .register_tile import outer_product
 
@@ -236,6 +237,7 @@ def _tile_of_d(
     for _ in gl.static_range(THREAD_M * THREAD_N):
         acc = acc + (gl.zeros([GROUPS, TILE_M // THREAD_M, TILE_N // THREAD_N], gl.float32, SINGLE),)
 
+    after_earlier_launches()  # with pdl they may still run: nothing in global memory is touched before this
     # Only the first buffer can lack some of its k.
     for ahead in gl.static_range(STAGES - 1):
         if ahead < tiles:

@@ -21,7 +21,7 @@ holds, and start anew.
 from __future__ import annotations
 
 from ...compat import async_copy_commit, async_copy_load, async_copy_wait, barrier, constexpr, gl, jit
-from ..common import tile_of_program
+from ..common import after_earlier_launches, tile_of_program
 from ..epilogue import Finish, bias_of, finished
 from .register_tile import join_columns, outer_product, to_registers, zero_registers
 
@@ -235,6 +235,7 @@ def champion_fp32_kernel(
     COUNT: constexpr = THREAD_M * THREAD_N
     acc = zero_registers(THREADS_M, THREADS_N, COUNT, SINGLE)
 
+    after_earlier_launches()  # with pdl they may still run: nothing in global memory is touched before this
     if tiles > 0:
         a_value = _fetch(a_pointers, a0, (k0 + a_ks >= 0) & (a_rows >= 0), A_ASYNC, LACKING > 0)
         b_value = _fetch(b_pointers, b0, (k0 + b_ks >= 0) & (b_cols >= 0), B_ASYNC, LACKING > 0)

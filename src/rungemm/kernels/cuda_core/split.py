@@ -11,7 +11,7 @@ from __future__ import annotations
 from ...compat import constexpr, gl, jit
 from ...dtypes import FP32
 from ...problem import Problem
-from ..common import cdiv, gemm_arguments, store_tile
+from ..common import after_earlier_launches, cdiv, gemm_arguments, store_tile
 from ..epilogue import Finish, epilogue_arguments, epilogue_constants
 from ..plan import Argument, Launch, Pointer, Scalar, Workspace
 
@@ -41,6 +41,7 @@ def add_up_kernel(
     cols = (start + gl.arange(0, COLS, gl.SliceLayout(0, LAYOUT)))[None, :]
     pointers = partial + row.to(gl.int64) * pitch + (parts.to(gl.int64) * split_stride + cols)
     acc = gl.zeros([PARTS, COLS], gl.float32, LAYOUT)
+    after_earlier_launches()  # with pdl they may still run: nothing in global memory is touched before this
     for first in gl.static_range(0, SPLITS, PARTS):
         if MASK_PITCH or first + PARTS > SPLITS:
             acc += gl.load(pointers, mask=(first + parts < SPLITS) & (cols < pitch), other=0.0)

@@ -337,7 +337,7 @@ class ChampionHopper(Kernel[HopperConfig]):
             pitch = pitch_of(problem)
             launches += (reduction_launch(problem, config.splits, pitch),)
             workspaces += (partial_sums(problem, config.splits, pitch),)
-        return LaunchPlan(self.name, launches, workspaces)
+        return LaunchPlan(self.name, launches, workspaces).overlapping()
 
     def arguments(
         self, setup: Setup, config: HopperConfig, stream: bool
