@@ -2,6 +2,6 @@
 
 from .base import Config, Kernel, TileConfig, Unsupported
 from .plan import Launch, LaunchPlan
-from .registry import LADDER, find_kernel
+from .registry import BATCHED, LADDER, find_kernel
 
-__all__ = ["LADDER", "Config", "Kernel", "Launch", "LaunchPlan", "TileConfig", "Unsupported", "find_kernel"]
+__all__ = ["BATCHED", "LADDER", "Config", "Kernel", "Launch", "LaunchPlan", "TileConfig", "Unsupported", "find_kernel"]

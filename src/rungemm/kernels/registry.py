@@ -20,6 +20,7 @@ from .cuda_core.thread_tile_2d import ThreadTile2D
 from .cuda_core.vectorised import Vectorised
 from .cuda_core.warp_tile import WarpTile
 from .hopper.champion import ChampionHopper
+from .hopper.champion_batched import ChampionBatched
 from .hopper.persistent import Persistent
 from .hopper.ping_pong import PingPong
 from .hopper.stream_k import StreamK
@@ -28,12 +29,13 @@ from .hopper.tma import Tma
 from .hopper.tma_pipeline import TmaPipeline
 from .hopper.warp_specialised import WarpSpecialised
 from .hopper.wgmma_shared import WgmmaShared
+from .tensor_core.batched import BatchedMma
 from .tensor_core.champion import ChampionMma
 from .tensor_core.mma_multistage import MmaMultistage
 from .tensor_core.mma_warp_specialised import MmaWarpSpecialised
 from .tensor_core.tf32_mma import Tf32Mma
 
-__all__ = ["LADDER", "find_kernel"]
+__all__ = ["BATCHED", "LADDER", "find_kernel"]
 
 LADDER: tuple[Kernel[Any], ...] = (
     Naive(),
@@ -65,15 +67,18 @@ LADDER: tuple[Kernel[Any], ...] = (
     ChampionHopper(),
 )
 
+BATCHED: tuple[Kernel[Any], ...] = (BatchedMma(), ChampionBatched())
+"""What takes several products at once: no rungs, since the ideas are those of the champions that they are made of."""
+
 
 def find_kernel(name: str) -> Kernel[Any]:
-    """The rung of that name; "2d-thread-tile" style variations in case and dashes are forgiven.
+    """The rung, or kernel of batches, of that name; variations in case and dashes are forgiven ("shared-tile").
 
     Raises:
         ValueError: unknown rung; the message lists the known ones.
     """
     key = name.strip().lower().replace("-", "_")
-    for kernel in LADDER:
+    for kernel in (*LADDER, *BATCHED):
         if kernel.name == key:
             return kernel
     raise ValueError(f"rung {name!r} is unknown: use one of {', '.join(k.name for k in LADDER)}")

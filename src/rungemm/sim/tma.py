@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,13 +143,23 @@ def make_tensor_descriptor(
 
 
 def _check_block(desc: TensorDescriptor, view: View, what: str) -> None:
-    shape = view.shape
-    if shape != desc.block:
-        raise fault_at("type-error", f"{what}: the buffer is {list(shape)}, the descriptor's block {list(desc.block)}")
+    # A buffer may leave out leading dimensions in which the block is one wide: it holds the same bytes.
+    left_out = len(desc.block) - len(view.shape)
+    if left_out < 0 or any(extent != 1 for extent in desc.block[:left_out]) or view.shape != desc.block[left_out:]:
+        raise fault_at(
+            "type-error", f"{what}: the buffer is {list(view.shape)}, the descriptor's block {list(desc.block)}"
+        )
     if view.element is not desc.element:
         raise fault_at("type-error", f"{what}: the buffer holds {view.element}, the descriptor {desc.element}")
-    if canonical(view.layout) is not desc.layout:
+    if canonical(view.layout) is not (desc.layout if left_out == 0 else _narrowed(desc.layout, left_out)):
         raise fault_at("layout-mismatch", f"{what}: the buffer is in {view.layout}, the descriptor in {desc.layout}")
+
+
+def _narrowed(layout: Any, left_out: int) -> Any:
+    """The layout of a block without its outermost dimensions."""
+    if not isinstance(layout, gl.NVMMASharedLayout) or layout.transposed:
+        return layout
+    return canonical(replace(layout, rank=layout.rank - left_out))
 
 
 def tma_load(desc: Any, coord: Any, barrier: Any, result: Any, pred: Any = True, multicast: Any = False) -> None:
@@ -176,7 +187,7 @@ def tma_load(desc: Any, coord: Any, barrier: Any, result: Any, pred: Any = True,
         block[inside] = desc.array[tensor]
         if desc.round_to_tf32:
             block = numeric.round_tf32(block)
-        view.land(block, asynchronous=True)
+        view.land(block.reshape(view.shape), asynchronous=True)
         signal.receive_load(amount, time, site)
 
     MACHINE.running.launch_load(Flight(land, lambda: f"the TMA load into {view.named()}", None, signal))
@@ -232,7 +243,7 @@ def tma_store(desc: Any, coord: Any, src: Any) -> None:
     def land() -> None:
         if not place.size:
             return
-        desc.array[tensor] = view.seen_by_proxy()[inside]
+        desc.array[tensor] = view.seen_by_proxy().reshape(desc.block)[inside]
         if buffer.poison is not None:
             buffer.poison[place] = False
         if buffer.written is not None:

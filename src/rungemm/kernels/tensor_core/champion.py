@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ...compat import gl
 from ...dtypes import FP32
@@ -78,6 +78,7 @@ class ChampionMma(MmaRung):
     function = champion_mma_kernel
     dtypes = (*MmaRung.dtypes, FP32)
     config_type = MmaChampionConfig
+    shapes: ClassVar[tuple[tuple[int, int, int, int], ...]] = SHAPES
 
     def rejects_problem(self, problem: Problem) -> str | None:
         reason = rejects_epilogue(self.name, problem)
@@ -95,7 +96,7 @@ class ChampionMma(MmaRung):
             return f"splits is {config.splits}: from 1 to the {steps} K steps"
         if config.splits * problem.m * (problem.n + 15) > INT32_MAX:
             return f"{config.splits} splits of {problem.m}x{problem.n} partial sums: beyond 32-bit offsets"
-        tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
+        tiles = self.tiles(problem, config)
         if tiles > INT32_MAX:
             return f"{tiles} tiles: a grid has at most {INT32_MAX}"
         if config.max_registers and not 32 <= config.max_registers <= 255:
@@ -135,6 +136,10 @@ class ChampionMma(MmaRung):
         ring = config.stages * (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
         return max(ring, config.tile_m * self.part_n(config) * 4 * 9 // 8)
 
+    def tiles(self, problem: Problem, config: MmaConfig) -> int:
+        """Of all products, where there are several (:mod:`.batched`)."""
+        return problem.batch * cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
+
     def splits(self, problem: Problem, config: MmaChampionConfig) -> tuple[int, int]:
         """Parts of K, none of them empty, and the K steps of each but perhaps the last."""
         steps = cdiv(problem.k, config.tile_k)
@@ -159,7 +164,7 @@ class ChampionMma(MmaRung):
         dtype = problem.a.dtype
         ways = self.ways(problem, config)
         splits, each = self.splits(problem, config) if problem.k else (1, 0)
-        tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
+        tiles = self.tiles(problem, config)
         hertz = 1e6 * (TENSOR_MHZ if gpu.arch == 90 else gpu.boost_mhz)
         peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
         return seconds(
@@ -187,7 +192,7 @@ class ChampionMma(MmaRung):
         """Tiles, K steps, rings and parts of K: all that fits the problem."""
         element = problem.a.dtype.bytes
         narrow = not all(way.wide for way in self.ways(problem, MmaChampionConfig()))
-        for tile_m, tile_n, warps_m, warps_n in SHAPES:
+        for tile_m, tile_n, warps_m, warps_n in self.shapes:
             # A tile twice as large as the matrix multiplies zeros.
             if (tile_m > 16 and tile_m >= 2 * problem.m) or (tile_n > 16 and tile_n >= 2 * problem.n):
                 continue
@@ -231,7 +236,7 @@ class ChampionMma(MmaRung):
     def divided(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> Iterator[MmaChampionConfig]:
         """Whole, or K in as many parts as fill the card once, twice or four times."""
         yield config
-        tiles = cdiv(max(problem.m, 1), config.tile_m) * cdiv(max(problem.n, 1), config.tile_n)
+        tiles = max(self.tiles(problem, config), 1)
         steps = cdiv(max(problem.k, 1), config.tile_k)
         counts = {min(steps // 2, times * gpu.sms // tiles) for times in (1, 2, 4)}
         for splits in sorted(counts):
@@ -249,7 +254,7 @@ class ChampionMma(MmaRung):
         pitch = cdiv(problem.n, 16) * 16
         d = Matrix(problem.m, pitch, FP32, pitch, 1) if splits > 1 else problem.d
         arguments = dict(self.arguments(problem, ways, d, splits > 1, each, pitch))
-        tiles = cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
+        tiles = self.tiles(problem, config)
         launch = Launch(
             champion_mma_kernel, (tiles, splits, 1), tuple(arguments.items()),
             tuple(self.champion_constants(problem, config, ways, d, splits > 1)), config.num_warps,

@@ -1,0 +1,280 @@
+"""The Hopper kernel of batches: a batch is a third dimension of tiles, walked by one persistent launch.
+
+fp16, bf16 and tf32. It takes what TMA can step through (products a multiple of 16 bytes apart, or an operand that all
+products share), and operands whose lines are not aligned if all products' lines lie at one stride: those are copied
+first, in one launch. The plan, the predicate and the space; the device code is :mod:`.batched_kernel`. Not a rung: the
+idea is the champion's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...dtypes import BF16, FP16, FP32
+from ...hardware import Gpu
+from ...problem import Problem
+from ..base import Kernel
+from ..batches import is_shared, moved_bytes, output_arguments, rejects_batch, scale_products_launch
+from ..common import cdiv
+from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar
+from .batched_kernel import batched_kernel
+from .batched_operands import BatchedSetup, batched_descriptor, set_up_batch
+from .candidates import shapes
+from .estimate import Work, seconds
+from .operands import element_type, shared_layout
+from .prepare import copy_launches, copy_seconds
+from .rung import RungConfig, rejects_parts, rejects_tile
+
+__all__ = ["BatchedConfig", "ChampionBatched"]
+
+TENSOR_MHZ = 1830
+"""The clock at which the datasheet's tensor-core peaks hold (see :mod:`rungemm.hardware`)."""
+
+MOST_COPIED = 1 << 31
+"""Bytes of aligned copies up to which they are made."""
+
+
+@dataclass(frozen=True)
+class BatchedConfig(RungConfig):
+    """One setting.
+
+    Attributes:
+        stages: K steps in the ring.
+        group: rows of tiles walked together.
+        schedule: who multiplies: ``num_warps`` warps "together"; two such partitions, "halves" of each tile's rows; or
+            two partitions taking whole tiles by "turns" (ping-pong).
+        part_n: columns of D staged at once on their way out.
+        buffers: such parts in shared memory, by turns.
+        swap: B takes wgmma's M and A its N.
+        crowd: programs an SM; several hide each other's waits, each with a smaller ring.
+    """
+
+    stages: int = 4
+    group: int = 8
+    schedule: str = "together"
+    part_n: int = 64
+    buffers: int = 1
+    swap: bool = False
+    crowd: int = 1
+
+    @property
+    def owners(self) -> int:
+        """Partitions that multiply."""
+        return 1 if self.schedule == "together" else 2
+
+    @property
+    def part_m(self) -> int:
+        """Rows of a tile that one of them takes."""
+        return self.tile_m // 2 if self.schedule == "halves" else self.tile_m
+
+
+class ChampionBatched(Kernel[BatchedConfig]):
+    name = "champion_batched"
+    idea = "a batch is a third dimension of tiles: one persistent launch walks the tiles of all products"
+    expects = "no tail of a wave for each product, loads run on across products"
+    below = "champion_hopper"
+    family = "hopper"
+    min_arch = 90
+    dtypes = (FP16, BF16, FP32)
+    config_type = BatchedConfig
+
+    def rejects(self, problem: Problem, config: BatchedConfig, gpu: Gpu) -> str | None:
+        reason = rejects_products(self.name, problem, gpu) or rejects_tile(config, config.part_m, problem.a.dtype.bytes)
+        if reason is not None:
+            return reason
+        if config.stages < 2:
+            return f"stages is {config.stages}: a stage is released only when the next is multiplied, so 2 at least"
+        if config.schedule not in ("together", "halves", "turns"):
+            return f"schedule is {config.schedule!r}: 'together', 'halves' or 'turns'"
+        reason = rejects_parts(config.part_n, config.buffers, config.tile_n)
+        if reason is not None:
+            return reason
+        accumulators = config.part_m * config.tile_n // (32 * config.num_warps)
+        if accumulators > 192:
+            return f"{accumulators} accumulator registers a thread: 192 at most leave room for the rest"
+        if not 1 <= config.crowd <= 8 or (config.crowd > 1 and self.max_registers(config, gpu) is None):
+            return f"crowd is {config.crowd}: so many programs do not fit the registers of an SM (1 to 8, 'together')"
+        tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k)
+        if tiles > INT32_MAX // 2 or 2 * problem.k > INT32_MAX or 4 * steps > INT32_MAX:
+            return f"{tiles} tiles of {steps} steps: beyond this kernel's 32-bit counters"
+        shared = config.crowd * (self.shared_bytes(problem, config) + gpu.shared_reserved)
+        if shared > gpu.shared_per_sm or shared // config.crowd - gpu.shared_reserved > gpu.shared_per_block:
+            return f"needs {shared} bytes of shared memory an SM; {gpu.title} has {gpu.shared_per_sm}"
+        if problem.is_empty or problem.effective_k == 0:
+            return None
+        setup = set_up_batch(problem, config.swap)
+        if isinstance(setup, str):
+            return setup
+        copied = sum(copy.source.rows * copy.pitch * copy.source.dtype.bytes for copy in setup.copies)
+        if copied > MOST_COPIED or any(copy.tiles > INT32_MAX // 2 for copy in setup.copies):
+            return f"{copied} bytes of aligned copies: {MOST_COPIED} at most"
+        return None
+
+    def shared_bytes(self, problem: Problem, config: BatchedConfig) -> int:
+        stage = (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
+        staging = config.owners * config.buffers * config.part_m * config.part_n * problem.d.dtype.bytes
+        # The barriers, and what warp specialisation keeps for itself.
+        return config.stages * (stage + 16) + staging + 256
+
+    def tiles(self, problem: Problem, config: BatchedConfig) -> int:
+        m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
+        return problem.batch * cdiv(m, config.tile_m) * cdiv(n, config.tile_n)
+
+    def max_registers(self, config: BatchedConfig, gpu: Gpu) -> int | None:
+        """The cap under which ``crowd`` programs fit an SM's registers; ``None`` for one, or where they cannot."""
+        if config.crowd < 2 or config.owners > 1:
+            return None
+        threads = 32 * config.num_warps + 128  # the loader's warp counts as four
+        cap = min(255, gpu.registers_per_sm // (threads * config.crowd) // 8 * 8)
+        return cap if cap >= config.tile_m * config.tile_n // (32 * config.num_warps) + 48 else None
+
+    def programs(self, problem: Problem, config: BatchedConfig, gpu: Gpu) -> int:
+        return max(1, min(config.crowd * gpu.sms, self.tiles(problem, config)))
+
+    def estimate(self, problem: Problem, config: BatchedConfig, gpu: Gpu) -> float:
+        """Seconds that a supported config should take; see :mod:`.estimate`, which was fitted to single products."""
+        if problem.is_empty or problem.effective_k == 0:
+            return moved_bytes(problem) / (1e9 * gpu.dram_gbs)  # D = beta * C
+        setup = set_up_batch(problem, config.swap)
+        assert not isinstance(setup, str), setup
+        dtype = problem.a.dtype
+        m, n = setup.problem.m, setup.problem.n
+        rows = cdiv(m, config.tile_m) * config.tile_m, cdiv(n, config.tile_n) * config.tile_n
+        inside = m / max(rows[0], 1) * config.tile_m + n / max(rows[1], 1) * config.tile_n
+        peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
+        programs = self.programs(problem, config, gpu)
+        crowd = max(config.crowd, 1)
+        return seconds(
+            Work(
+                config.tile_m, config.tile_n, config.tile_k, self.tiles(problem, config),
+                cdiv(setup.problem.k, config.tile_k), programs, crowd * gpu.sms, config.stages, gpu.sms,
+                dtype.bytes, problem.d.dtype.bytes, peak / gpu.sms / (1e6 * TENSOR_MHZ), moved_bytes(problem),
+                1e9 * gpu.dram_gbs, copy_seconds(setup.copies, gpu), False, config.schedule == "turns",
+                setup.a_in_registers, 0, 1, inside / (config.tile_m + config.tile_n), 4 * m * n * problem.batch,
+            )
+        )  # fmt: skip
+
+    def configs(self, problem: Problem, gpu: Gpu) -> Iterator[BatchedConfig]:
+        """Every candidate that is supported, by rising estimate; or one, which shows why none is."""
+        legal = {c: None for c in self.candidates(problem, gpu) if self.supports(problem, c, gpu) is None}
+        if not legal:
+            yield BatchedConfig()
+            return
+        cost = {config: self.estimate(problem, config, gpu) for config in legal}
+        yield from sorted(legal, key=cost.__getitem__)
+
+    def candidates(self, problem: Problem, gpu: Gpu) -> Iterator[BatchedConfig]:
+        """The champion's tiles, both ways round, with the deepest ring that one program an SM, or several, hold."""
+        element = problem.a.dtype.bytes
+        for shape in shapes():
+            for swap in (False, True):
+                m, n = (problem.n, problem.m) if swap else (problem.m, problem.n)
+                # A tile twice as large as the matrix multiplies zeros, and so does a K step.
+                if (shape.tile_m > 64 and shape.tile_m >= 2 * m) or (shape.tile_n > 16 and shape.tile_n >= 2 * n):
+                    continue
+                if shape.k_bytes > 128 and 2 * problem.k * element <= shape.k_bytes:
+                    continue
+                base = BatchedConfig(
+                    tile_m=shape.tile_m, tile_n=shape.tile_n, tile_k=shape.k_bytes // element,
+                    num_warps=shape.num_warps, schedule=shape.schedule, swap=swap,
+                    part_n=min(128 // problem.d.dtype.bytes, shape.tile_n),
+                )  # fmt: skip
+                for crowd in (1, 2, 3, 4) if shape.schedule == "together" else (1,):
+                    if crowd > 1 and self.tiles(problem, base) <= (crowd - 1) * gpu.sms:
+                        break
+                    config = replace(base, crowd=crowd)
+                    stages = self.most_stages(problem, config, gpu)
+                    if stages >= 2:
+                        yield replace(config, stages=stages)
+
+    def most_stages(self, problem: Problem, config: BatchedConfig, gpu: Gpu) -> int:
+        """As deep a ring as shared memory holds, up to 8 stages; fewer than 1 where it holds none."""
+        limit = min(gpu.shared_per_block, gpu.shared_per_sm // config.crowd - gpu.shared_reserved)
+        one = self.shared_bytes(problem, replace(config, stages=1))
+        stage = self.shared_bytes(problem, replace(config, stages=2)) - one
+        return min(8, (limit - one) // stage + 1)
+
+    def build(self, problem: Problem, config: BatchedConfig, gpu: Gpu) -> LaunchPlan:
+        if problem.effective_k == 0:
+            return LaunchPlan(self.name, (scale_products_launch(problem),))
+        setup = set_up_batch(problem, config.swap)
+        assert not isinstance(setup, str), setup
+        arguments, constants = self.arguments(setup, config)
+        launch = Launch(
+            batched_kernel, (self.programs(problem, config, gpu), 1, 1), arguments, constants, config.num_warps,
+            self.max_registers(config, gpu),
+        )  # fmt: skip
+        copies = setup.copies
+        return LaunchPlan(self.name, (*copy_launches(copies), launch), tuple(copy.workspace for copy in copies))
+
+    def arguments(
+        self, setup: BatchedSetup, config: BatchedConfig
+    ) -> tuple[tuple[tuple[str, Argument], ...], tuple[tuple[str, Any], ...]]:
+        """The launch's arguments and constants."""
+        problem, batch = setup.problem, setup.problem.batch
+        tf32 = problem.a.dtype == FP32
+        d = problem.d
+        a, a_layout = batched_descriptor(setup.a, batch, (config.tile_m, config.tile_k), tf32)
+        b, b_layout = batched_descriptor(setup.b, batch, (config.tile_k, config.tile_n), tf32)
+        to: Argument = Pointer("D", d.dtype, d.alignment)
+        columns = setup.d.columns if setup.d is not None else d.is_col_major
+        staging = (config.part_n, config.part_m) if columns else (config.part_m, config.part_n)
+        staging_layout: Any = shared_layout(staging, d.dtype)
+        if setup.d is not None:
+            to, staging_layout = batched_descriptor(setup.d, batch, (config.part_m, config.part_n))
+        vector = 16 // d.dtype.bytes
+        aligned = d.alignment >= 16 and (d.row_stride if columns else d.col_stride) == 1
+        aligned = aligned and all(
+            stride % vector == 0 for stride in (d.col_stride if columns else d.row_stride, d.batch_stride)
+        )
+        arguments: tuple[tuple[str, Argument], ...] = (
+            ("a", a), ("b", b), *output_arguments(problem, to), ("batch", Scalar.index(batch)),
+            ("M", Scalar.index(problem.m)), ("N", Scalar.index(problem.n)),
+            ("K", Scalar.index(problem.effective_k)),
+            ("alpha", Scalar.real(problem.effective_alpha)), ("beta", Scalar.real(problem.beta)),
+        )  # fmt: skip
+        constants: tuple[tuple[str, Any], ...] = (
+            ("TILE_M", config.tile_m),
+            ("TILE_N", config.tile_n),
+            ("TILE_K", config.tile_k),
+            ("GROUP", config.group),
+            ("STAGES", config.stages),
+            ("OWNERS", config.owners),
+            ("TURNS", config.schedule == "turns"),
+            ("NUM_WARPS", config.num_warps),
+            ("INSTRUCTION_K", 32 // problem.a.dtype.bytes),
+            ("A_COLUMNS", setup.a.columns),
+            ("B_COLUMNS", setup.b.columns),
+            ("A_EACH", not is_shared(problem.a, batch)),
+            ("B_EACH", not is_shared(problem.b, batch)),
+            ("A_IN_REGISTERS", setup.a_in_registers),
+            ("READ_C", problem.reads_c),
+            ("A_BOX", list(a.block[1:])),
+            ("B_BOX", list(b.block[1:])),
+            ("A_LAYOUT", a_layout),
+            ("B_LAYOUT", b_layout),
+            ("D_TMA", setup.d is not None),
+            ("D_COLUMNS", columns),
+            ("D_VECTOR", vector if aligned else 1),
+            ("BUFFERS", config.buffers),
+            ("STAGING", list(staging)),
+            ("STAGING_LAYOUT", staging_layout),
+            ("D_TYPE", element_type(d.dtype)),
+            ("LOADER_REGISTERS", 24),
+            ("MULTIPLIER_REGISTERS", 240),
+        )
+        return arguments, constants
+
+
+def rejects_products(name: str, problem: Problem, gpu: Gpu) -> str | None:
+    """What the kernel never takes, whatever the config."""
+    if gpu.arch != 90:
+        return f"{name} uses wgmma, which only sm_90 has; {gpu.title} is sm_{gpu.arch}"
+    if problem.a.dtype == FP32 and problem.precision != "tf32":
+        return f"{name} takes fp32 with precision 'tf32'; it is {problem.precision!r}"
+    for operand, matrix in (("C", problem.c), ("D", problem.d)):
+        if matrix is not None and matrix.dtype not in (FP16, BF16, FP32):
+            return f"{operand} is {matrix.dtype}; {name} takes fp16, bf16 or fp32 there"
+    return rejects_batch(name, problem)
