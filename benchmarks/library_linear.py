@@ -2,17 +2,28 @@
 
     PYTHONPATH=src python benchmarks/library_linear.py [--suite llm] [--least-m 256] [--dtype bf16] [--seconds 2]
                                                        [--mode default] [--out results/h200/linear.json]
+    PYTHONPATH=src python benchmarks/library_linear.py --variants [--shapes 1024x4096x4096,...] --mode none
 
 Contenders are interleaved in random order, on rotating operand sets (cold L2), as graph replays where kernels are
 short. The library's outputs are compared with float64 first. ``--mode`` is torch.compile's: ``default`` fuses bias and
 gelu behind cuBLAS's product in a second; ``max-autotune-no-cudagraphs`` tries Triton's products too, with the epilogue
-in them, for half a minute a shape.
+in them, for half a minute a shape; ``none`` leaves it out.
+
+``--variants`` times what an epilogue costs and what else could be chosen, on the shapes where least is gained:
+
+- "cublas", "cublas+bias": F.linear alone and with the bias; "gelu": torch's gelu alone, on D.
+- "plain": the library's fused setting without its epilogue; "bias": with the bias alone.
+- "fused LABEL": settings of the champion, all with bias and gelu; "wide gelu": the library's own with the arithmetic
+  that a D of fp32 gets.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +41,21 @@ from rungemm.bench.store import write_json
 from rungemm.bench.suites import Shape, suite_named
 from rungemm.compiling import CompileError, compile_many
 from rungemm.dtypes import dtype_named
+from rungemm.gpu import prepare
+from rungemm.kernels import LaunchPlan
+from rungemm.kernels.hopper.champion import ChampionHopper, HopperConfig
 from rungemm.ops.dispatch import Decision
 
 REFERENCES = ("eager", "torch.compile")
-MODES = ("default", "max-autotune-no-cudagraphs")
+PARTIAL = ("cublas", "cublas+bias", "gelu", "plain", "bias")
+"""Variants that leave something out."""
+MODES = ("default", "max-autotune-no-cudagraphs", "none")
+WEAK = (
+    "1024x4096x4096,1024x6144x4096,1024x4096x14336,4096x4096x4096,256x4096x4096,256x4096x14336,256x6144x4096,"
+    "4096x4096x14336,8192x4096x14336,1024x28672x4096"
+)
+"""Where the library gained least over eager torch; most telling first, should time run out."""
+Call = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def eager(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -50,15 +72,84 @@ def chosen_for(shape: Shape, dtype: torch.dtype) -> Decision:
                                     epilogue=rungemm.Epilogue("row", "gelu"))  # fmt: skip
 
 
-def compile_ahead(shapes: list[Shape], dtype: torch.dtype) -> None:
+def settings_worth_timing(decision: Decision, count: int) -> Iterator[HopperConfig]:
+    """The champion's setting for the problem, then others: finer slices, both schedules, what its model likes next."""
+    kernel, problem, gpu = ChampionHopper(), decision.problem, decision.gpu
+    chosen = decision.chosen.config
+    first = chosen if isinstance(chosen, HopperConfig) else next(iter(kernel.configs(problem, gpu)))
+    finer = replace(first, part_n=min(32, first.tile_n), buffers=2)
+    found = {first: None, replace(finer, stages=kernel.most_stages(problem, finer, gpu)): None}
+    seen = {(first.tile_m, first.tile_n, first.schedule, first.stream, first.splits, first.programs)}
+    for config in kernel.configs(problem, gpu):
+        # Another way to count tiles, walk them or lay out the ring is no other setting here.
+        key = (config.tile_m, config.tile_n, config.schedule, config.stream, config.splits, config.programs)
+        if key not in seen and len(found) < count:
+            found[config] = None
+        seen.add(key)
+    yield from (config for config in found if kernel.supports(problem, config, gpu) is None)
+
+
+def variant_plans(decision: Decision, count: int) -> dict[str, LaunchPlan]:
+    """Plans by the names that the module's text gives them."""
+    kernel, problem, gpu = ChampionHopper(), decision.problem, decision.gpu
+    plans = {}
+    for index, config in enumerate(settings_worth_timing(decision, count)):
+        label = f"fused {config.label}" + (f" {config.part_n}x{config.buffers}" if config.buffers > 1 else "")
+        plans[label] = kernel.plan(problem, config, gpu)
+        if index == 0:
+            *before, launch = plans[label].launches
+            constants = tuple((k, "gelu" if k == "ACTIVATION" else v) for k, v in launch.constants)
+            wide = replace(launch, constants=constants)
+            plans["wide gelu"] = replace(plans[label], launches=(*before, wide))
+            bare = replace(problem, epilogue=None, bias_dtype=None, bias_alignment=16)
+            plans["plain"] = kernel.plan(bare, config, gpu)
+            plans["bias"] = kernel.plan(replace(problem, epilogue=rungemm.Epilogue("row")), config, gpu)
+    return plans
+
+
+def call_of(plan: LaunchPlan) -> Call:
+    """A plan as a function of x, w and bias."""
+    prepared = prepare(plan)
+
+    def call(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        d = torch.empty((x.shape[0], w.shape[0]), dtype=x.dtype, device=x.device)
+        prepared.run({"A": x, "B": w.mT, "D": d, "bias": bias})
+        return d
+
+    return call
+
+
+def variant_calls(decision: Decision, count: int) -> dict[str, Call]:
+    """What ``--variants`` times beside eager torch and the library."""
+    problem = decision.problem
+    d = torch.randn((problem.m, problem.n), device="cuda").to(getattr(torch, problem.d.dtype.torch))
+    calls: dict[str, Call] = {
+        "cublas": lambda x, w, bias: F.linear(x, w),
+        "cublas+bias": F.linear,
+        "gelu": lambda x, w, bias: F.gelu(d),
+    }
+    for name, plan in variant_plans(decision, count).items():
+        try:
+            calls[name] = call_of(plan)
+        except CompileError as error:
+            print(f"{name}: {error}".splitlines()[0], file=sys.stderr)
+    return calls
+
+
+def compile_ahead(shapes: list[Shape], dtype: torch.dtype, variants: int = 0) -> None:
     """All of the library's kernels on all cores: one by one, as calls would, takes 10 seconds each."""
-    plans = [plan for shape in shapes if (plan := chosen_for(shape, dtype).chosen.plan) is not None]
+    decisions = [chosen_for(shape, dtype) for shape in shapes]
+    plans = [plan for decision in decisions if (plan := decision.chosen.plan) is not None]
+    if variants:
+        plans += [plan for decision in decisions for plan in variant_plans(decision, variants).values()]
     results = compile_many([(plan, 90) for plan in plans])
     failed = [result for result in results if isinstance(result, CompileError)]
     print(f"{len(plans)} kernels compiled, {len(failed)} failed", *failed, file=sys.stderr, flush=True)
 
 
-def measure(shape: Shape, dtype: torch.dtype, device: CudaDevice, seconds: float, compiled: Any) -> dict[str, Any]:
+def measure(
+    shape: Shape, dtype: torch.dtype, device: CudaDevice, seconds: float, compiled: Any, variants: int = 0
+) -> dict[str, Any]:
     """Medians, ratios and the library's error for one shape."""
     m, n, k = shape.m, shape.n, shape.k
     size = (m * k + n * k + n + m * n) * dtype.itemsize
@@ -71,7 +162,12 @@ def measure(shape: Shape, dtype: torch.dtype, device: CudaDevice, seconds: float
     x, w, bias = sets[0]
     want = F.gelu(x[rows].double() @ w.double().mT + bias.double())
     errors = {}
-    calls = {"eager": eager, "torch.compile": compiled, "library": library}
+    decision = chosen_for(shape, dtype)
+    calls: dict[str, Call] = {"eager": eager, "torch.compile": compiled, "library": library}
+    if compiled is None:
+        del calls["torch.compile"]
+    if variants:
+        calls.update(variant_calls(decision, variants))
     entries = {}
     for name, call in list(calls.items()):
         try:
@@ -82,7 +178,8 @@ def measure(shape: Shape, dtype: torch.dtype, device: CudaDevice, seconds: float
             print(f"torch.compile: {type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
             del calls[name]
             continue
-        errors[name] = float((got[rows].double() - want).norm() / want.norm())
+        if name not in PARTIAL:
+            errors[name] = float((got[rows].double() - want).norm() / want.norm())
 
         def launch(index: int, call: Any = call) -> None:
             call(*sets[index])
@@ -105,7 +202,6 @@ def measure(shape: Shape, dtype: torch.dtype, device: CudaDevice, seconds: float
     warm_up(entries, device.clock, rotation, budget_s=0.5)
     rounds = time_interleaved(entries, device.clock, rotation, reference="eager", rule=StopRule(10, 100, seconds))
     rotation.verdict()
-    decision = chosen_for(shape, dtype)
     record = {
         "m": m, "n": n, "k": k, "dtype": dtype_named(dtype).name, "label": shape.label,
         "chosen": decision.chosen.name, "config": str(decision.chosen.config),
@@ -146,23 +242,39 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="of timing for each shape")
     parser.add_argument("--limit", type=int, default=0, help="shapes; 0 for all")
     parser.add_argument("--mode", choices=MODES, default=MODES[0], help="of torch.compile")
+    parser.add_argument("--variants", type=int, nargs="?", const=5, default=0, metavar="N",
+                        help="time N settings of the champion too, and what an epilogue costs")  # fmt: skip
+    parser.add_argument("--shapes", help="as 1024x4096x4096,256x6144x4096; with --variants those that gain least")
+    parser.add_argument("--stop-after", type=float, default=1e9, help="begin no shape after so many seconds")
     parser.add_argument("--out", type=Path, help="JSON, written anew after each shape")
     arguments = parser.parse_args()
     dtype = getattr(torch, dtype_named(arguments.dtype).torch)
-    compiled = torch.compile(eager, mode=arguments.mode, dynamic=False)
-    torch._dynamo.config.cache_size_limit = 256
-    shapes = [shape for shape in suite_named(arguments.suite) if shape.m >= arguments.least_m]
+    compiled = None
+    if arguments.mode != "none":
+        compiled = torch.compile(eager, mode=arguments.mode, dynamic=False)
+        torch._dynamo.config.cache_size_limit = 256
+    named = arguments.shapes or (WEAK if arguments.variants else None)
+    if named:
+        shapes = [Shape(*map(int, text.split("x"))) for text in named.split(",")]
+    else:
+        shapes = [shape for shape in suite_named(arguments.suite) if shape.m >= arguments.least_m]
     shapes = shapes[: arguments.limit or None]
     device, records = CudaDevice(), []
-    compile_ahead(shapes, dtype)
+    began = time.monotonic()
+    compile_ahead(shapes, dtype, arguments.variants)
     with torch.no_grad():
         for shape in shapes:
-            record = measure(shape, dtype, device, arguments.seconds, compiled)
+            if time.monotonic() - began > arguments.stop_after:
+                print(f"stopped before {shape!s}", file=sys.stderr)
+                break
+            record = measure(shape, dtype, device, arguments.seconds, compiled, arguments.variants)
             records.append(record)
             known = [name for name in REFERENCES if f"ratio to {name}" in record]
             ratios = "  ".join(f"{record[f'ratio to {name}'][0]:.3f}x {name}" for name in known)
             fused = "fused" if record["fused"] else "not fused"
             print(f"{shape!s:20} {record['us']['library']:9.1f} us  {ratios}  {record['chosen']} ({fused})", flush=True)
+            if arguments.variants:
+                print("   ", "  ".join(f"{name} {us:.1f}" for name, us in record["us"].items()), flush=True)
             torch.cuda.empty_cache()
             if arguments.out:
                 write_json(arguments.out, document_of(records, arguments.mode))
