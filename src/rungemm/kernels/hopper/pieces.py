@@ -228,15 +228,12 @@ def store_through_shared(
     PARTS: constexpr = acc.shape[1] // PART_N
     BUFFERS: constexpr = staging.shape[0] // OWNERS
     parts = split_columns(acc, PARTS)
+    ALL: constexpr = finish is None
     for i in gl.static_range(PARTS):
-        if finish is None:
-            inside: constexpr = True
-        else:
-            # As many slices as there are buffers are left out together, so that the turns go on. That a slice may be
-            # left out also keeps its arithmetic behind the stores before it: without a branch, ptxas computes all
-            # slices first, and before the ring's last stage is released.
-            inside = col + i // BUFFERS * BUFFERS * PART_N < N
-        if inside:
+        # As many slices as there are buffers are left out together, so that the turns go on. That a slice may be
+        # left out also keeps its arithmetic behind the stores before it: without a branch, ptxas computes all
+        # slices first, and before the ring's last stage is released.
+        if ALL or col + i // BUFFERS * BUFFERS * PART_N < N:
             store_slice(
                 parts[i], staging.index(OWNER * BUFFERS + i % BUFFERS), BUFFERS, c, d, row, col + i * PART_N,
                 c_row, c_col, d_row, d_col, M, N, alpha, beta, NUM_WARPS, READ_C, D_TMA, D_COLUMNS, D_VECTOR, finish,
