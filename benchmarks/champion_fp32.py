@@ -197,8 +197,8 @@ def flush_configs() -> dict[str, list[ChampionConfig]]:
     kinds = [CAPPED, eight, replace(CAPPED, across=True), replace(CAPPED, interleaved=True)]
     found: dict[str, list[ChampionConfig]] = {}
     for shape, length in (
-        ("2048x2048x2048", 512), ("3072x3072x3072", 768), ("4096x4096x4096", 1024), ("6144x6144x6144", 1232),
-        ("8192x8192x4096", 1024), ("8192x4096x8192", 1376), ("12288x12288x12288", 1376), ("16384x16384x8192", 1376),
+        ("2048x2048x2048", 512), ("3072x3072x3072", 768), ("4096x4096x4096", 1024), ("6144x6144x6144", 1344),
+        ("8192x8192x4096", 1024), ("8192x4096x8192", 1344), ("12288x12288x12288", 1344), ("16384x16384x8192", 1344),
     ):  # fmt: skip
         few = shape[:2] in ("61", "12", "16")
         flushed = [replace(config, flush_k=length) for config in (kinds[:2] if few else kinds)]
@@ -207,7 +207,7 @@ def flush_configs() -> dict[str, list[ChampionConfig]]:
             found[shape] += [replace(CAPPED, flush_k=length // 2), replace(CAPPED, flush_k=2 * length)]
     found["3072x3072x3072"] += [replace(CAPPED, splits=4), replace(CAPPED, splits=2, flush_k=768)]
     anew = [replace(config, realign=True) for config in kinds]
-    found["4097x4095x4093"] = [replace(c, flush_k=f) for c, f in product((anew[0], anew[2]), (832, 1376, 0))]
+    found["4097x4095x4093"] = [replace(c, flush_k=f) for c, f in product((anew[0], anew[2]), (768, 1344, 0))]
     return found
 
 

@@ -14,7 +14,7 @@ from rungemm.dtypes import FP32
 from rungemm.hardware import DEFAULT_GPU
 from rungemm.kernels import find_kernel
 from rungemm.kernels.cuda_core.champion import ChampionConfig
-from rungemm.kernels.cuda_core.champion_choice import as_exact, longest_allowed, longest_sum
+from rungemm.kernels.cuda_core.champion_choice import FLUSHES, as_exact, longest_allowed, longest_sum
 from rungemm.problem import Problem
 
 CHAMPION = find_kernel("champion_fp32")
@@ -84,10 +84,13 @@ def test_a_setting_is_cut_by_totals_or_by_splits():
     large, small, thin = Problem.dense(8192, 8192, 8192), Problem.dense(256, 256, 2048), Problem.dense(16, 4096, 28672)
     tile = CHAMPION.default
     assert isinstance(tile, ChampionConfig)
-    assert as_exact(large, tile).flush_k == 1376 and as_exact(large, tile).splits == 1
+    assert as_exact(large, tile).flush_k == 1344 and as_exact(large, tile).splits == 1
     assert as_exact(small, tile).splits == 7 and as_exact(small, tile).flush_k == 0
     few = ChampionConfig(tile_m=16, tile_n=32, tile_k=64, thread_m=4, thread_n=4, group_m=1, k_groups=8, stages=4)
     assert as_exact(thin, few).splits > 1
     for problem, config in ((large, tile), (small, tile), (thin, few)):
         assert longest_sum(problem, as_exact(problem, config)) <= longest_allowed(problem)
+    for k in (1537, 2048, 3000, 4093, 5003, 70000):
+        found = as_exact(Problem.dense(4096, 4096, k), tile)
+        assert found.flush_k in FLUSHES and longest_sum(large, found) <= longest_allowed(Problem.dense(4096, 4096, k))
     assert as_exact(large, replace(tile, flush_k=512)) == replace(tile, flush_k=512)

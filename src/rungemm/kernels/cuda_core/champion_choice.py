@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["as_exact", "few_settings", "longest_allowed", "longest_sum", "microseconds"]
 
-SHARE_OF_K, SHORTEST_BOUND, LONGEST_BOUND = 4, 512, 1376
+SHARE_OF_K, SHORTEST_BOUND, LONGEST_BOUND = 4, 512, 1344
 """A running sum is a quarter of K at most; it need not be shorter than the second and may not exceed the third.
 
 The error of a sum of k products of normal data is 1.79e-8 sqrt(k) of the result (cuBLAS and champion, 2048 to 16384).
 Read backwards, cuBLAS sums 512 at 1536^3, 768 at 3072^3, 4096 at 12288^3, 1640 at 8192x4096x8192, 2730 at
-16384x8192x8192, 1370 and 1260 of K = 4093 and 5003: a quarter of K, or 1376, at the least, whatever its reasons.
+16384x8192x8192, 1370 and 1260 of K = 4093 and 5003: a quarter of K, or 1344, at the least, whatever its reasons.
 Elsewhere it sums all of K, and the champion is then the more exact.
 """
+FLUSHES = (512, 768, 1024, 1344)
+"""Where totals cut the sum: few lengths, as each is a kernel of its own; multiples of two tiles whatever TILE_K."""
 SMALL_PRODUCT, SMALL_SHARE_OF_K, SMALL_BOUND = 2**29, 6, 128
 """Products below so many multiply-adds: cuBLAS sums 120 at 333x777x555, 128 at 511^3, 512^3 and 768^3."""
 
@@ -121,12 +123,10 @@ def as_exact(problem: Problem, config: ChampionConfig) -> ChampionConfig:
     if config.k_groups > 1:
         share = allowed * config.k_groups // config.tile_k * config.tile_k
         return replace(config, splits=cdiv(k, max(config.tile_k, share)))
-    step = 2 * config.tile_k
-    most = max(step, allowed // step * step)
     if problem.m * problem.n * k < SMALL_PRODUCT:
-        return replace(config, splits=max(config.splits, cdiv(k, most)))
-    part = cdiv(k, config.splits)
-    return replace(config, flush_k=cdiv(cdiv(part, cdiv(part, most)), step) * step)
+        step = 2 * config.tile_k
+        return replace(config, splits=max(config.splits, cdiv(k, max(step, allowed // step * step))))
+    return replace(config, flush_k=max(flush for flush in FLUSHES if flush <= allowed))
 
 
 def few_settings(base: ChampionConfig) -> list[ChampionConfig]:
