@@ -78,7 +78,7 @@ def measure(dtype: torch.dtype, shape: tuple[int, int, int]) -> list[dict[str, o
     key, chosen = next(iter(fronts.items()))
     for call in calls.values():
         call()
-    mine = None if ours is None else Front(tuple(out.shape), out.dtype, True, ours, None)
+    mine = None if ours is None else Front(tuple(out.shape), out.dtype, out.device, ours)
     if mine is not None:
         calls["ours"] = calls["library"]
     samples: dict[str, list[float]] = {name: [] for name in calls}

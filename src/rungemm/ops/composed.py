@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..problem import Epilogue, ProblemError
 from .fallback import apply_epilogue
+from .far import near
 from .shapes import words
 
 __all__ = ["composed", "finished"]
@@ -24,6 +25,8 @@ def composed(
     out_dtype: torch.dtype | None,
 ) -> Tensor:
     """``epilogue(alpha * a @ b + beta * c)`` by torch.matmul; zero scalars switch off as they do everywhere here."""
+    if a.is_cuda and a.layout is torch.strided:
+        a, b = near(a), near(b)
     if out is not None and alpha == 1 and c is None and epilogue is None and out.dtype == a.dtype:
         return torch.matmul(a, b, out=out)
     value = torch.matmul(a, b)

@@ -14,8 +14,10 @@ from typing import Any
 
 from ..hardware import Gpu
 from ..kernels import LADDER, Config, Kernel, LaunchPlan
+from ..kernels.plan import INT32_MAX
 from ..problem import Epilogue, Matrix, Problem
-from .model import CHAMPIONS, CUBLAS, UNTIMED, cublas_seconds, elementwise_seconds, kernel_seconds
+from .limits import cublas_refuses
+from .model import CHAMPIONS, CUBLAS, UNTIMED, copies_seconds, cublas_seconds, elementwise_seconds, kernel_seconds
 from .neighbours import UNKNOWN_GAIN, config_of, expectation
 from .table import Entry, Table, table_of
 
@@ -61,6 +63,7 @@ class Option:
         bias_is_c: the bias goes in as C, with stride 0 and beta 1.
         after: the part of the epilogue that follows as elementwise steps of torch, or ``None``.
         plan: how to launch it; ``None`` for cuBLAS and elementwise.
+        realigned: cuBLAS on dense copies or on pieces, for it does not take the operands as they are.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Option:
     bias_is_c: bool = False
     after: Epilogue | None = None
     plan: LaunchPlan | None = field(default=None, repr=False)
+    realigned: bool = False
 
     @property
     def is_ours(self) -> bool:
@@ -119,12 +123,13 @@ def decide(
     table = table_of(gpu) if table is None else table
     plain = without_epilogue(problem)
     base = cublas_seconds(plain, gpu)
-    cublas = _cublas(problem, gpu, base)
-    options, rejected = [cublas], []
+    refusal = cublas_refuses(problem)
+    cublas = _cublas(problem, gpu, base, refusal is not None)
+    options, rejected = [cublas], [] if refusal is None else [(CUBLAS, refusal)]
     known = table.find(plain)
     for kernel in LADDER:
         measured = known is not None and known.kernel == kernel.name
-        if not (all_rungs or measured or kernel.name in CHAMPIONS):
+        if not (all_rungs or measured or refusal or kernel.name in CHAMPIONS):
             continue
         found = list(_options(kernel, problem, gpu, base, table, database))
         if found and isinstance(found[-1], Option):
@@ -132,12 +137,29 @@ def decide(
         else:
             rejected.append((kernel.name, next((str(reason) for reason in found), "it has no config for it")))
     options.sort(key=lambda option: option.seconds)
+    if refusal is not None:
+        chosen, why = _without_cublas(options, refusal)
+        return Decision(problem, gpu, chosen, tuple(options), tuple(rejected), why)
     chosen, why = _choose(options, cublas)
     if known is not None and known.kernel == CUBLAS and not any(option.measured for option in options):
         why = "measured: what was timed of ours is less exact than cuBLAS here"
         return Decision(problem, gpu, cublas, tuple(options), tuple(rejected), why)
     eager = _eager(options, cublas) if chosen is cublas else None
     return Decision(problem, gpu, chosen, tuple(options), tuple(rejected), why, eager)
+
+
+def _without_cublas(options: list[Option], refusal: str) -> tuple[Option, str]:
+    """A champion if one takes the problem; else the fastest of all, cuBLAS on copies or pieces among them.
+
+    An extent that is beyond cuBLAS is beyond our kernels' 32-bit indices of rows, columns and steps as well.
+    """
+    problem = options[0].problem
+    if max(problem.m, problem.n, problem.effective_k, problem.batch) > INT32_MAX:
+        chosen = next(option for option in options if option.name == CUBLAS)
+    else:
+        champions = [option for option in options if option.is_ours and option.name in CHAMPIONS]
+        chosen = (champions or options)[0]
+    return chosen, f"{refusal}; " + (f"{chosen.name} does" if chosen.is_ours else "so it gets dense copies or pieces")
 
 
 def _eager(options: list[Option], cublas: Option) -> Option | None:
@@ -170,10 +192,16 @@ def _choose(options: list[Option], cublas: Option) -> tuple[Option, str]:
     )
 
 
-def _cublas(problem: Problem, gpu: Gpu, base: float) -> Option:
-    """cuBLAS, with the steps that torch adds after it: a row bias is in cuBLASLt's own epilogue."""
+def _cublas(problem: Problem, gpu: Gpu, base: float, realigned: bool) -> Option:
+    """cuBLAS, with the steps that torch adds after it: a row bias is in cuBLASLt's own epilogue.
+
+    Copies of far operands cost what a pass over each costs.
+    """
     passes = _passes(problem.epilogue, bias_is_free=True)
-    return Option(CUBLAS, None, base + elementwise_seconds(problem, gpu, passes), "model", problem)
+    seconds = base + elementwise_seconds(problem, gpu, passes)
+    if realigned:
+        seconds += copies_seconds(problem, gpu)
+    return Option(CUBLAS, None, seconds, "model", problem, realigned=realigned)
 
 
 def _passes(epilogue: Epilogue | None, bias_is_free: bool = False) -> int:

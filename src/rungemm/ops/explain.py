@@ -79,7 +79,9 @@ def describe(decision: Decision) -> list[str]:
         lines.append(f"epilogue  {chosen.problem.epilogue}, fused into the kernel")
     if chosen.after is not None:
         lines.append(f"after it  {chosen.after}, by elementwise kernels of torch (not fused)")
-    elif problem.epilogue is not None and not chosen.is_ours:
+    if chosen.realigned:
+        lines.append("operands  dense copies of those beyond cuBLAS's reach, or pieces of extents that are")
+    if chosen.after is None and problem.epilogue is not None and not chosen.is_ours:
         lines.append("epilogue  by torch after the product (a row bias by cuBLASLt)")
     if decision.eager is not None:
         lines.append(

@@ -21,12 +21,15 @@ from .core import PLAIN
 from .execute import follow
 from .fallback import current_precision
 from .launch import ENTRIES_KEPT, Entry
+from .memory import Allocate, allocator
+from .shapes import dense_strides
 
 __all__ = ["Front", "at_precision", "fronts", "key_of", "long_ways", "quick_matmul", "remember", "take"]
 
+Key = tuple[object, ...]
 TorchCall = Callable[[Tensor, Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
 
-_FLOAT32, _BFLOAT16, _STRIDED = torch.float32, torch.bfloat16, torch.strided
+_FLOAT32, _STRIDED = torch.float32, torch.strided
 _transforms = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
 _tracer = torch._C._get_tracing_state
@@ -40,19 +43,25 @@ class Front:
     """What to do.
 
     Attributes:
-        shape, dtype: of the result.
-        same_type: the result's type is A's.
+        shape, strides, dtype: of a new result, which is dense.
+        allocate: makes it of them.
         entry: the launch; its ``at`` takes addresses.
         call: a function of the original tensors instead of the launch: torch's own, where cuBLAS was chosen, or one
             that records a gradient.
         captured: the same, but only while a CUDA graph is being captured (:attr:`.Decision.eager`).
+        by_torch: one of the two is torch's own function: it does whatever is asked.
     """
 
-    __slots__ = ("call", "captured", "dtype", "entry", "same_type", "shape")
+    __slots__ = ("allocate", "by_torch", "call", "captured", "dtype", "entry", "shape", "strides")
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, same_type: bool, entry: Entry, call: Any) -> None:
-        self.shape, self.dtype, self.same_type, self.entry, self.call = shape, dtype, same_type, entry, call
-        self.captured: Any = None
+    def __init__(
+        self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, entry: Entry, call: Any = None, *,
+        captured: Any = None, by_torch: bool = False,
+    ) -> None:  # fmt: skip
+        self.shape, self.dtype, self.entry, self.call = tuple(shape), dtype, entry, call
+        self.captured, self.by_torch = captured, by_torch
+        self.strides = dense_strides(self.shape)
+        self.allocate: Allocate = allocator(device)
 
 
 fronts: dict[tuple[object, ...], Front] = {}
@@ -65,12 +74,15 @@ follow(long_ways)
 def key_of(
     name: str, a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None, precision: str | None,
     *rest: object,
-) -> tuple[object, ...] | None:  # fmt: skip
-    """The key of a call, or ``None`` where something needs the long way."""
+) -> Key | None:
+    """The key of a call, or ``None`` where something needs the long way: also where an operand is no tensor at all."""
     if (
         _compiling()
         or type(a) not in PLAIN
         or type(b) not in PLAIN
+        or (c is not None and type(c) not in PLAIN)
+        or (bias is not None and type(bias) not in PLAIN)
+        or (out is not None and type(out) not in PLAIN)
         or _transforms() is not None
         or _modes()
         or _tracer() is not None
@@ -82,6 +94,7 @@ def key_of(
         or b.is_neg()
     ):
         return None
+    dtype = a.dtype
     grad = _grad()
     wanted = grad and (
         a.requires_grad
@@ -91,20 +104,26 @@ def key_of(
     )
     if out is not None and (wanted or (grad and out.requires_grad)):
         return None
-    dtype = a.dtype
-    kind = current_precision() if precision is None and dtype is _FLOAT32 else precision
-    facts: tuple[object, ...] = (
-        name, kind, wanted, dtype, a.shape, a.stride(), a.get_device(), a.data_ptr() & 15,
-        b.dtype, b.shape, b.stride(), b.get_device(), b.data_ptr() & 15, rest,
+    facts: Key = (
+        name, current_precision() if precision is None and dtype is _FLOAT32 else precision, wanted, dtype, a.shape,
+        a.stride(), a.get_device(), b.dtype, b.shape, b.stride(), b.get_device(),
+        a.data_ptr() & 15 | (b.data_ptr() & 15) << 4, rest, _facts(bias) if bias is not None else None,
     )  # fmt: skip
-    for x in (c, bias, out):
-        if x is None:
-            facts += (None,)
-            continue
-        if type(x) not in PLAIN or x.layout is not _STRIDED or x.is_neg():
+    if c is None and out is None:
+        return facts if bias is None or facts[-1] is not None else None
+    for x in (c, out):
+        more = None if x is None else _facts(x)
+        if x is not None and more is None:
             return None
-        facts += (x.dtype, x.shape, x.stride(), x.get_device(), x.data_ptr() & 15)
-    return facts
+        facts += (more,)
+    return facts if bias is None or facts[13] is not None else None
+
+
+def _facts(x: Tensor) -> Key | None:
+    """What a key holds of an operand; ``None`` where it needs the long way."""
+    if x.layout is not _STRIDED or x.is_neg():
+        return None
+    return x.dtype, x.shape, x.stride(), x.get_device(), x.data_ptr() & 15
 
 
 def take(
@@ -123,7 +142,7 @@ def take(
     c_at = 0 if c is None else c.data_ptr()
     bias_at = 0 if bias is None else bias.data_ptr()
     if out is None:
-        out = a.new_empty(front.shape) if front.same_type else a.new_empty(front.shape, dtype=front.dtype)
+        out = front.allocate(front.shape, front.strides, front.dtype)
         entry.at(a_at, b_at, c_at, bias_at, out.data_ptr())
         return out
     at = out.data_ptr()
@@ -141,14 +160,10 @@ def take(
     return out
 
 
-Key = tuple[object, ...]
-
-
 def quick_matmul(a: Tensor, b: Tensor, out: Tensor | None, precision: str | None) -> Tensor | Key | None:
     """:func:`key_of` and :func:`take` for ``matmul``, which everybody waits for, in one and in fewer steps.
 
-    Sparse tensors have no strides and raise where these are asked for; no view of a bf16 tensor is negated lazily, for
-    no complex type is made of two.
+    Sparse tensors have no strides and raise where these are asked for.
 
     Returns:
         The result; the key, where there is no short way yet or memory is shared; ``None``, where something needs the
@@ -165,8 +180,8 @@ def quick_matmul(a: Tensor, b: Tensor, out: Tensor | None, precision: str | None
             or _tracer() is not None
             or _autocast()
             or _forward_ad._current_level >= 0
-            or (dtype is not _BFLOAT16 and a.is_neg())
-            or (b_dtype is not _BFLOAT16 and b.is_neg())
+            or a.is_neg()
+            or b.is_neg()
         ):
             return None
         grad = _grad()
@@ -191,7 +206,7 @@ def quick_matmul(a: Tensor, b: Tensor, out: Tensor | None, precision: str | None
             if (
                 wanted
                 or type(out) not in PLAIN
-                or (out_dtype is not _BFLOAT16 and out.is_neg())
+                or out.is_neg()
                 or (grad and out.requires_grad)
             ):
                 return None
@@ -215,7 +230,7 @@ def quick_matmul(a: Tensor, b: Tensor, out: Tensor | None, precision: str | None
     if call is not None:
         return call(a, b, None, None, out)  # type: ignore[no-any-return]
     if out is None:
-        out = a.new_empty(front.shape) if front.same_type else a.new_empty(front.shape, dtype=front.dtype)
+        out = front.allocate(front.shape, front.strides, front.dtype)
         front.entry.at(a_at, b_at, 0, 0, out.data_ptr())
         return out
     entry.at(a_at, b_at, 0, 0, at)

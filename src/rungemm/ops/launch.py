@@ -24,6 +24,8 @@ from ..problem import Epilogue, Matrix, Precision, Problem
 from . import fallback
 from .dispatch import ELEMENTWISE, Decision, Option, decide
 from .explain import users_database
+from .far import compute_far
+from .limits import cublas_refuses
 from .model import CUBLAS
 
 __all__ = ["Entry", "capturing", "decision_for", "entry_for", "forget", "gpu_of", "increment_version", "on_gpu", "span"]
@@ -46,6 +48,7 @@ class Entry:
         c_is_out: C and D may be the same memory: an element is read before it is written.
         decision: why; ``None`` on a card we do not know.
         eager: as ``at``, where cuBLAS was chosen and that is what runs outside a capture (:attr:`.Decision.eager`).
+        refused: cuBLAS does not take these operands (:mod:`.limits`): a call of torch's would raise.
     """
 
     run: Run
@@ -58,11 +61,12 @@ class Entry:
     c_is_out: bool
     decision: Decision | None = None
     eager: Any = None
+    refused: bool = False
 
     @property
     def by_torch(self) -> bool:
-        """cuBLAS was chosen, or the card is none we know."""
-        return self.decision is None or self.decision.chosen.name == CUBLAS
+        """torch's own call does it: cuBLAS was chosen, or the card is none we know, and it takes the operands."""
+        return not self.refused and (self.decision is None or self.decision.chosen.name == CUBLAS)
 
 
 capturing: Callable[[], bool] = (
@@ -167,6 +171,10 @@ def entry_for(
     same = c is not None and c.stride() == out.stride() and c.dtype == out.dtype and epilogue is None
     of_c, of_bias = (0 if x is None else span(x) for x in (c, bias))
     spans = span(a), span(b), of_c, of_bias, span(out), same
+    refused = cublas_refuses(problem) is not None
+    if refused and (decision is None or decision.chosen.name == CUBLAS):
+        asked = precision if a.dtype == torch.float32 else None
+        return Entry(_far_run(alpha, beta, epilogue, asked), None, *spans, decision, refused=True)
     if decision is None or decision.chosen.name == CUBLAS:
         by_torch = _torch_run(a, b, c, bias, out, alpha, beta, precision, epilogue)
         if prepared is None or decision is None or decision.eager is None:
@@ -201,7 +209,7 @@ def entry_for(
     at = None
     if option.after is None:
         at = prepared.launcher(_roles(option))
-    return Entry(run, at, *spans, decision)
+    return Entry(run, at, *spans, decision, refused=refused)
 
 
 def _roles(option: Option) -> tuple[str, ...]:
@@ -250,6 +258,15 @@ def _decided(problem: Problem, device: int) -> tuple[Decision | None, Any]:
                 _by_problem.clear()
             known = _by_problem[device, problem] = (decision, prepared)
     return known
+
+
+def _far_run(alpha: float, beta: float, epilogue: Epilogue | None, precision: Precision | None) -> Run:
+    """Beyond cuBLAS's limits, and nothing of ours takes it."""
+
+    def run(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor) -> None:
+        compute_far(a, b, c, bias, out, alpha, beta, epilogue, precision)
+
+    return run
 
 
 def _elementwise_run(alpha: float, beta: float, epilogue: Epilogue | None) -> Run:

@@ -16,7 +16,10 @@ from ..hardware import Gpu
 from ..kernels import Config, Kernel, LaunchPlan
 from ..problem import Problem
 
-__all__ = ["CHAMPIONS", "CUBLAS", "SHARES", "UNTIMED", "cublas_seconds", "elementwise_seconds", "kernel_seconds"]
+__all__ = [
+    "CHAMPIONS", "CUBLAS", "SHARES", "UNTIMED", "copies_seconds", "cublas_seconds", "elementwise_seconds",
+    "kernel_seconds",
+]  # fmt: skip
 
 CUBLAS = "cublas"
 
@@ -129,6 +132,12 @@ def elementwise_seconds(problem: Problem, gpu: Gpu, passes: int = 1) -> float:
     """Seconds of ``passes`` kernels that read and write D once each: an epilogue that is not fused."""
     size = problem.batch * problem.m * problem.n * problem.d.dtype.bytes
     return passes * (LAUNCH_S + 2 * size / _bandwidth(gpu))
+
+
+def copies_seconds(problem: Problem, gpu: Gpu) -> float:
+    """Seconds of dense copies of A and B."""
+    elements = problem.batch * problem.k * (problem.m + problem.n)
+    return 2 * LAUNCH_S + 2 * elements * problem.a.dtype.bytes / _bandwidth(gpu)
 
 
 def _tiled(problem: Problem, gpu: Gpu, tile_m: int, tile_n: int, split: int, seconds_per_tflop: float) -> float:

@@ -19,10 +19,12 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 QUESTIONS_KEPT = 4096
 
 _by_torch: dict[tuple[object, ...], bool] = {}
-"""Whether cuBLAS was chosen for an input's shape and type. Then torch's own linear is right whatever else the tensors
-are, so that nothing else need be asked of them: the questions of the short way would cost as much as the call itself.
-"""
+"""Whether torch's own linear runs for dense operands of a shape and type, with gradients or without. Then it is right
+whatever else the tensors are, so that nothing else need be asked of them: the questions of the short way would cost as
+much as the call itself."""
 follow(_by_torch)
+
+_linear, _grad, _compiling = nn.functional.linear, torch.is_grad_enabled, torch.compiler.is_compiling
 
 
 class PatchedLinear(nn.Linear):
@@ -31,20 +33,24 @@ class PatchedLinear(nn.Linear):
     rungemm_precision: str | None = None
 
     def forward(self, input: Tensor) -> Tensor:
-        weight, bias, precision = self.weight, self.bias, self.rungemm_precision
-        if precision is not None or torch.compiler.is_compiling():
-            return linear(input, weight, bias, precision=precision)
-        question = (input.shape, input.dtype, self.out_features, torch.is_grad_enabled())
+        precision = self.rungemm_precision
+        if precision is not None or _compiling():
+            return linear(input, self.weight, self.bias, precision=precision)
+        # Where parameters are kept: as attributes they are found by nn.Module.__getattr__, a microsecond each.
+        own = self._parameters
+        weight, bias = own.get("weight"), own.get("bias")
+        if weight is None or (bias is None and "bias" not in own):
+            weight, bias = self.weight, self.bias
+        question = (input.shape, input.dtype, self.out_features, _grad())
         known = _by_torch.get(question)
-        if known:
-            return nn.functional.linear(input, weight, bias)
+        if known and input.is_contiguous() and weight.is_contiguous():
+            return _linear(input, weight, bias)
         result = linear(input, weight, bias)
         if known is None and len(_by_torch) < QUESTIONS_KEPT:
             key = key_of("linear", input, weight, None, bias, None, None, None)
             front = None if key is None else fronts.get(key)
             if front is not None:
-                call = front.call or front.captured
-                _by_torch[question] = call is not None and not hasattr(call, "launches")
+                _by_torch[question] = front.by_torch and input.is_contiguous() and weight.is_contiguous()
         return result
 
 

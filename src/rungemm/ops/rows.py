@@ -21,8 +21,8 @@ __all__ = ["training_call"]
 
 def training_call(
     name: str, a: Tensor, b: Tensor, bias: Tensor | None, front: Front, precision: str, epilogue: Epilogue | None
-) -> Any:
-    """A function of the original tensors for "linear" and "matmul" where a gradient is wanted.
+) -> tuple[Any, bool]:
+    """A function of the original tensors for "linear" and "matmul" where a gradient is wanted, and whether torch's own.
 
     torch's own, if cuBLAS was chosen for the product and would be for both products of its gradient, or what the others
     save is less than they cost the host; else one that launches what was chosen, each for itself.
@@ -38,15 +38,14 @@ def training_call(
         products = ((grad, b.mT, torch.empty_like(a)), (a.mT, grad, torch.empty_like(b)))
         derived = (entry_of(x, y, None, None, to, 1.0, 0.0, precision, None) for x, y, to in products)
         if _torch_is_faster([front.entry, *derived]) and (precision == "default" or a.dtype != torch.float32):
-            return torch_call(name, (a, b, None, bias), 1.0, 0.0, epilogue)
+            return torch_call(name, (a, b, None, bias), 1.0, 0.0, epilogue), True
     transposed = name == "linear"
 
     def call(x: Tensor, w: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None) -> Tensor:
         value = _Rows.apply(x, w, bias, front, transposed, precision)
         return value if rest is None else apply_epilogue(value, None, rest)
 
-    call.launches = True  # type: ignore[attr-defined]
-    return call
+    return call, False
 
 
 HOST_S = 60e-6
@@ -57,6 +56,8 @@ BUSY_S = 200e-6
 
 
 def _torch_is_faster(entries: list[Entry]) -> bool:
+    if any(entry.refused for entry in entries):
+        return False
     if all(entry.by_torch for entry in entries):
         return True
     busy = saved = 0.0
@@ -82,7 +83,7 @@ class _Rows(torch.autograd.Function):
         needs_x, needs_w, *_ = ctx.needs_input_grad
         ctx.save_for_backward(x if needs_w else None, w if needs_x else None)
         ctx.facts = transposed, precision, None if bias is None else bias.dtype, x.shape, x.dtype
-        out = x.new_empty(front.shape, dtype=front.dtype)
+        out = front.allocate(front.shape, front.strides, front.dtype)
         entry = front.entry
         if entry.at is not None:
             entry.at(x.data_ptr(), w.data_ptr(), 0, 0 if bias is None else bias.data_ptr(), out.data_ptr())

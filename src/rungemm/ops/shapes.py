@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..problem import ProblemError
 
-__all__ = ["Posed", "overlaps_itself", "pose", "view_as", "words"]
+__all__ = ["Posed", "dense_strides", "overlaps_itself", "pose", "view_as", "words"]
 
 
 class Posed(NamedTuple):
@@ -29,6 +29,16 @@ class Posed(NamedTuple):
 def words(tensor: Tensor) -> str:
     """A tensor's shape as errors say it: "4x5"."""
     return "x".join(map(str, tensor.shape)) or "a scalar"
+
+
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a new tensor of that shape, as torch has them: an extent of 0 counts as 1."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
 
 
 def pose(a: Tensor, b: Tensor, fold: bool = True) -> Posed:
