@@ -114,6 +114,8 @@ NT = {"dtype": BF16, "layout": "NT"}
 CASES = {
     "turns": (replace(WIDE, schedule="turns", programs=3), NT, (200, 136, 136), Epilogue("row", "gelu")),
     "halves": (replace(WIDE, schedule="halves", programs=2), NT, (200, 136, 136), Epilogue("col", "silu", scale=2.0)),
+    # Of the last tile's four slices three lie outside of D; a program's next tile goes on with the buffers' turns.
+    "slices left out": (replace(WIDE, part_n=16, buffers=2, programs=1), NT, (200, 136, 72), Epilogue("row", "gelu")),
     "together, two buffers": (replace(WIDE, buffers=2), NT, (72, 136, 72), Epilogue(None, "gelu_tanh")),
     "turned over": (replace(SMALL, swap=True), NT, (72, 136, 72), Epilogue("row", "gelu")),
     "turned over, column": (replace(SMALL, swap=True), {"dtype": FP16, "layout": "NN"}, (72, 136, 72),
