@@ -59,22 +59,22 @@ class Reference:
 
     def __init__(self, problem: Problem, operands: dict[str, Any], out_dtype: Any, keep: bool = False) -> None:
         self.problem, self.operands, self.out_dtype = problem, operands, out_dtype
-        self.size = sum(_size_for_random_signs(problem, operands, batch) for batch in range(problem.batch))
+        self.size = sum(_size_for_random_signs(problem, operands, products) for products in _groups(problem))
         self._kept = list(self._blocks()) if keep else None
 
-    def _blocks(self) -> Iterator[tuple[int, slice, Any]]:
-        for batch in range(self.problem.batch):
-            for rows, expected in _reference_blocks(self.problem, self.operands, batch, self.out_dtype):
-                yield batch, rows, expected
+    def _blocks(self) -> Iterator[tuple[slice, slice, Any]]:
+        for products in _groups(self.problem):
+            for rows, expected in _reference_blocks(self.problem, self.operands, products, self.out_dtype):
+                yield products, rows, expected
 
     def check(self, outputs: Mapping[str, Any]) -> dict[str, Checked]:
         """Each output, by name, compared."""
         import torch
 
         sums = {name: torch.zeros(3, dtype=torch.float64, device=out.device) for name, out in outputs.items()}
-        for batch, rows, expected in self._blocks() if self._kept is None else self._kept:
+        for products, rows, expected in self._blocks() if self._kept is None else self._kept:
             for name, out in outputs.items():
-                sums[name] += _compare(_pick(out, batch, self.problem)[rows].double(), expected)
+                sums[name] += _compare(_pick(out, products, self.problem)[:, rows].double(), expected)
         allowed, result = tolerance_for(self.problem), {}
         for name, total in sums.items():
             off, norm, wrong = total.tolist()
@@ -108,23 +108,32 @@ def check_outputs(
     return {name: worst.get(name, never) for name in outputs}
 
 
+def _groups(problem: Problem) -> Iterator[slice]:
+    """The products, as many together as a block holds of all that they read and write: small ones by the thousand."""
+    of_one = problem.m * problem.n + problem.k * (problem.m + problem.n)
+    count = max(1, _BLOCK_ELEMENTS // max(of_one, 1))
+    for first in range(0, problem.batch, count):
+        yield slice(first, min(first + count, problem.batch))
+
+
 def _reference_blocks(
-    problem: Problem, operands: dict[str, Any], batch: int, out_dtype: Any
+    problem: Problem, operands: dict[str, Any], products: slice, out_dtype: Any
 ) -> Iterator[tuple[slice, Any]]:
     """Blocks of rows of ``alpha * A @ B + beta * C`` in float64; what a zero scalar or K switches off is not read."""
     import torch
 
     device = operands["A"].device
-    b = _pick(operands["B"], batch, problem).double() if problem.effective_k else None
-    step = max(1, _BLOCK_ELEMENTS // max(problem.n, 1))
+    b = _pick(operands["B"], products, problem).double() if problem.effective_k else None
+    count = products.stop - products.start
+    step = max(1, _BLOCK_ELEMENTS // max(problem.n * count, 1))
     for row in range(0, problem.m, step):
         rows = slice(row, min(row + step, problem.m))
         if b is None:
-            expected = torch.zeros(rows.stop - row, problem.n, dtype=torch.float64, device=device)
+            expected = torch.zeros(count, rows.stop - row, problem.n, dtype=torch.float64, device=device)
         else:
-            expected = problem.alpha * (_pick(operands["A"], batch, problem)[rows].double() @ b)
+            expected = problem.alpha * (_pick(operands["A"], products, problem)[:, rows].double() @ b)
         if problem.reads_c:
-            expected += problem.beta * _pick(operands["C"], batch, problem)[rows].double()
+            expected += problem.beta * _pick(operands["C"], products, problem)[:, rows].double()
         if out_dtype.is_floating_point and out_dtype.itemsize == 2:
             # Beyond the type's largest number the right answer is an infinity.
             expected = torch.where(expected.to(out_dtype).isinf(), expected.sign() * math.inf, expected)
@@ -143,18 +152,19 @@ def _compare(out: Any, expected: Any) -> Any:
     )
 
 
-def _size_for_random_signs(problem: Problem, operands: dict[str, Any], batch: int) -> float:
+def _size_for_random_signs(problem: Problem, operands: dict[str, Any], products: slice) -> float:
     """``||D||^2`` to expect of products with random signs: over k, the squares of A's column times those of B's row."""
     size = 0.0
     if problem.effective_k:
-        a, b = (_pick(operands[role], batch, problem) for role in ("A", "B"))
-        columns = sum(block.double().square().sum(0) for block in a.split(4096, 0))
-        rows = sum(block.double().square().sum(1) for block in b.split(4096, 1))
+        a, b = (_pick(operands[role], products, problem) for role in ("A", "B"))
+        columns = sum(block.double().square().sum(1) for block in a.split(4096, 1))
+        rows = sum(block.double().square().sum(2) for block in b.split(4096, 2))
         size += problem.alpha**2 * float((columns * rows).sum())
     if problem.reads_c:
-        size += problem.beta**2 * float(_pick(operands["C"], batch, problem).double().square().sum())
+        size += problem.beta**2 * float(_pick(operands["C"], products, problem).double().square().sum())
     return size
 
 
-def _pick(tensor: Any, batch: int, problem: Problem) -> Any:
-    return tensor if problem.batch == 1 else tensor[batch]
+def _pick(tensor: Any, products: slice, problem: Problem) -> Any:
+    """These products' matrices, in three dimensions."""
+    return (tensor[None] if problem.batch == 1 else tensor)[products]
