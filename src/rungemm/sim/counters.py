@@ -74,6 +74,8 @@ class Counters:
 
     def event(self, event: Event) -> None:
         """Tally one operation."""
+        if event.kind == "grid_wait":  # not among the counters, and no end to what is being merged
+            return
         if event.program != self._program:
             self._end_program()
             self._program = event.program
