@@ -259,6 +259,7 @@ def store_slice(
         if bias is None:
             bias = bias_of(finish, rows, cols, M, N)
         part = finished(part, bias, finish)
+    # TMA must have read what the buffer held before.
     if D_TMA:
         tma_store_wait(BUFFERS - 1)
         barrier()
