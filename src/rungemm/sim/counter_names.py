@@ -15,8 +15,8 @@ class Counter:
         name: the key in totals.
         unit: what one is.
         meaning: in words.
-        ncu: the metric of Nsight Compute that it equals on the same launch, or several, joined by " + ", whose sum it
-            equals; "" where there is none.
+        ncu: the metric of Nsight Compute that it equals on the same launch, or several, joined by " + " and " - ",
+            whose sum it equals; "" where there is none.
         ncu_each: what the metric counts for one of ours.
     """
 
@@ -27,9 +27,15 @@ class Counter:
     ncu_each: int = 1
 
     @property
+    def terms(self) -> tuple[tuple[str, int], ...]:
+        """The metrics named in ``ncu``, each with its sign."""
+        words = f"+ {self.ncu}".split() if self.ncu else []
+        return tuple((metric, 1 if sign == "+" else -1) for sign, metric in zip(words[::2], words[1::2], strict=True))
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics named in ``ncu``."""
-        return tuple(self.ncu.split(" + ")) if self.ncu else ()
+        return tuple(metric for metric, _ in self.terms)
 
 
 def _table(*rows: tuple[str, str, str, str] | tuple[str, str, str, str, int]) -> dict[str, Counter]:
@@ -37,9 +43,11 @@ def _table(*rows: tuple[str, str, str, str] | tuple[str, str, str, str, int]) ->
 
 
 _L1 = "l1tex__"
-_WAVEFRONTS = _L1 + "data_pipe_lsu_wavefronts_mem_shared_op_"
+_BY_INSTRUCTION = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
+_ALL_WAVEFRONTS = "memory_l1_wavefronts_shared"
 _CONFLICTS = _L1 + "data_bank_conflicts_pipe_lsu_mem_shared_op_"
-_COPY_WAVEFRONTS = "smsp__sass_" + _L1.strip("_") + "_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum"
+_LOAD_WAVEFRONTS = (_BY_INSTRUCTION + "ld.sum", _BY_INSTRUCTION + "ldsm.sum")
+_COPY_WAVEFRONTS = _BY_INSTRUCTION + "ldgsts.sum"
 
 COUNTERS: dict[str, Counter] = _table(
     ("global_load_requests", "warp instructions", "LDG and LDGSTS with at least one lane on",
@@ -67,13 +75,12 @@ COUNTERS: dict[str, Counter] = _table(
      "smsp__inst_executed_op_shared_ld.sum + smsp__inst_executed_op_ldsm.sum"),
     ("shared_store_requests", "warp instructions", "STS and STSM (stmatrix)", "smsp__inst_executed_op_shared_st.sum"),
     ("shared_load_wavefronts", "wavefronts", "passes over the 32 banks for LDS and LDSM",
-     _WAVEFRONTS + "ld.sum"),
+     " + ".join(_LOAD_WAVEFRONTS)),
     ("shared_store_wavefronts", "wavefronts", "passes over the 32 banks for STS and STSM",
-     _WAVEFRONTS + "st.sum"),
+     " - ".join((_ALL_WAVEFRONTS, *_LOAD_WAVEFRONTS, _COPY_WAVEFRONTS))),
     ("shared_copy_wavefronts", "wavefronts", "passes for the shared-memory side of cp.async (LDGSTS), at most",
      _COPY_WAVEFRONTS),
-    ("shared_wavefronts", "wavefronts", "the sum of the three",
-     _WAVEFRONTS + "ld.sum + " + _WAVEFRONTS + "st.sum + " + _COPY_WAVEFRONTS),
+    ("shared_wavefronts", "wavefronts", "the sum of the three", _ALL_WAVEFRONTS),
     ("shared_load_conflicts", "wavefronts", "of loads, beyond one a phase", _CONFLICTS + "ld.sum"),
     ("shared_store_conflicts", "wavefronts", "of stores, beyond one a phase", _CONFLICTS + "st.sum"),
     ("bank_conflicts", "wavefronts", "of both", _CONFLICTS + "ld.sum + " + _CONFLICTS + "st.sum"),
