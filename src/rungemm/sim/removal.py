@@ -35,7 +35,7 @@ __all__ = ["REMOVABLE", "Removal", "Score", "remove_each", "sites_of"]
 
 REMOVABLE = (
     "async_commit", "async_wait", "mbarrier_init", "mbarrier_expect", "mbarrier_arrive", "mbarrier_wait", "fence",
-    "tma_store_wait", "wgmma_wait", "barrier",
+    "tma_store_wait", "wgmma_wait", "barrier", "grid_wait",
 )  # fmt: skip
 
 CHECKED = (("late", 0), ("eager", 0), ("random", 1), ("random", 2))
@@ -184,6 +184,7 @@ _WHY_HARMLESS = {
     "mbarrier_arrive": "nobody waits for the phase that it would complete",
     "mbarrier_expect": "nobody waits for the phase that it would complete",
     "mbarrier_init": "the mbarrier is not used afterwards",
+    "grid_wait": "no launch of this plan may begin before the one before it has ended",
 }
 
 
