@@ -131,7 +131,7 @@ def multiply_pieces(
         if D_TMA and SPLITS == 1:
             biases = biases_ahead(finish, row, tile_n * TILE_N, M, N, PART_M, TILE_N, PART_N, NUM_WARPS)
         else:
-            biases: constexpr = None  # beside the addresses of ordinary stores there is no room for them
+            biases = None  # beside the addresses of ordinary stores there is no room for them
         if PROMOTE == 0 and not A_IN_REGISTERS:
             acc = end_of_steps(acc, last - first, slot, empty)
         if STREAM:
