@@ -74,7 +74,7 @@ class Reference:
         sums = {name: torch.zeros(3, dtype=torch.float64, device=out.device) for name, out in outputs.items()}
         for products, rows, expected in self._blocks() if self._kept is None else self._kept:
             for name, out in outputs.items():
-                sums[name] += _compare(_pick(out, products, self.problem)[:, rows].double(), expected)
+                sums[name] += _compare(_pick(out, products)[:, rows].double(), expected)
         allowed, result = tolerance_for(self.problem), {}
         for name, total in sums.items():
             off, norm, wrong = total.tolist()
@@ -123,7 +123,7 @@ def _reference_blocks(
     import torch
 
     device = operands["A"].device
-    b = _pick(operands["B"], products, problem).double() if problem.effective_k else None
+    b = _pick(operands["B"], products).double() if problem.effective_k else None
     count = products.stop - products.start
     step = max(1, _BLOCK_ELEMENTS // max(problem.n * count, 1))
     for row in range(0, problem.m, step):
@@ -131,9 +131,9 @@ def _reference_blocks(
         if b is None:
             expected = torch.zeros(count, rows.stop - row, problem.n, dtype=torch.float64, device=device)
         else:
-            expected = problem.alpha * (_pick(operands["A"], products, problem)[:, rows].double() @ b)
+            expected = problem.alpha * (_pick(operands["A"], products)[:, rows].double() @ b)
         if problem.reads_c:
-            expected += problem.beta * _pick(operands["C"], products, problem)[:, rows].double()
+            expected += problem.beta * _pick(operands["C"], products)[:, rows].double()
         if out_dtype.is_floating_point and out_dtype.itemsize == 2:
             # Beyond the type's largest number the right answer is an infinity.
             expected = torch.where(expected.to(out_dtype).isinf(), expected.sign() * math.inf, expected)
@@ -156,15 +156,15 @@ def _size_for_random_signs(problem: Problem, operands: dict[str, Any], products:
     """``||D||^2`` to expect of products with random signs: over k, the squares of A's column times those of B's row."""
     size = 0.0
     if problem.effective_k:
-        a, b = (_pick(operands[role], products, problem) for role in ("A", "B"))
+        a, b = (_pick(operands[role], products) for role in ("A", "B"))
         columns = sum(block.double().square().sum(1) for block in a.split(4096, 1))
         rows = sum(block.double().square().sum(2) for block in b.split(4096, 2))
         size += problem.alpha**2 * float((columns * rows).sum())
     if problem.reads_c:
-        size += problem.beta**2 * float(_pick(operands["C"], products, problem).double().square().sum())
+        size += problem.beta**2 * float(_pick(operands["C"], products).double().square().sum())
     return size
 
 
-def _pick(tensor: Any, products: slice, problem: Problem) -> Any:
+def _pick(tensor: Any, products: slice) -> Any:
     """These products' matrices, in three dimensions."""
-    return (tensor[None] if problem.batch == 1 else tensor)[products]
+    return (tensor[None] if tensor.dim() == 2 else tensor)[products]
