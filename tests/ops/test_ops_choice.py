@@ -14,8 +14,9 @@ import pytest
 from rungemm.bench.store import SCHEMA, VERSION
 from rungemm.dtypes import BF16, FP16, FP32
 from rungemm.hardware import find_gpu
-from rungemm.kernels import LADDER, find_kernel
+from rungemm.kernels import find_kernel
 from rungemm.ops import generate
+from rungemm.ops.batches import kernels_for
 from rungemm.ops.dispatch import ELEMENTWISE, HOST_SAVED_S, decide, without_epilogue
 from rungemm.ops.explain import describe, explain_dispatch
 from rungemm.ops.model import cublas_seconds
@@ -50,7 +51,7 @@ def test_every_kernel_is_asked() -> None:
     for problem in (BIG, Problem.dense(64, 64, 64), Problem.dense(5, 7, 9, dtype=FP16, batch=3)):
         decision = decide(problem, H200, table=Table())
         named = [option.name for option in decision.options if option.is_ours] + [name for name, _ in decision.rejected]
-        assert sorted(named) == sorted(kernel.name for kernel in LADDER)
+        assert sorted(named) == sorted(kernel.name for kernel in kernels_for(problem))
         for name, reason in decision.rejected:
             kernel = find_kernel(name)
             said = [kernel.supports(problem, config, H200) for config in kernel.configs(problem, H200)]

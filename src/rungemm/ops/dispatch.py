@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..hardware import Gpu
-from ..kernels import LADDER, Config, Kernel, LaunchPlan
+from ..kernels import Config, Kernel, LaunchPlan
 from ..kernels.plan import INT32_MAX
 from ..problem import Epilogue, Matrix, Problem
+from .batches import kernels_for
 from .limits import cublas_refuses
 from .model import CHAMPIONS, CUBLAS, UNTIMED, copies_seconds, cublas_seconds, elementwise_seconds, kernel_seconds
 from .neighbours import UNKNOWN_GAIN, config_of, expectation
@@ -127,7 +128,7 @@ def decide(
     cublas = _cublas(problem, gpu, base, refusal is not None)
     options, rejected = [cublas], [] if refusal is None else [(CUBLAS, refusal)]
     known = table.find(plain)
-    for kernel in LADDER:
+    for kernel in kernels_for(problem):
         measured = known is not None and known.kernel == kernel.name
         if not (all_rungs or measured or refusal or kernel.name in CHAMPIONS):
             continue
