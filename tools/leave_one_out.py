@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -26,6 +27,7 @@ from rungemm.hardware import Gpu, find_gpu
 from rungemm.kernels import Config, find_kernel
 from rungemm.kernels.hopper import tuned
 from rungemm.ops.dispatch import Decision, decide
+from rungemm.ops.generate import FOLDERS, measurements_of
 from rungemm.ops.table import TABLES, Table, read_records
 from rungemm.problem import Problem
 
@@ -46,11 +48,11 @@ class Measured:
 
 
 def read(paths: Iterable[Path]) -> list[Measured]:
-    """Every problem on which cuBLAS and something of ours was timed; the newest figure of a setting counts."""
-    documents = [json.loads(path.read_text()) for path in paths]
+    """Every problem on which cuBLAS and something of ours was timed; of a setting's runs the median counts."""
     found: dict[Problem, Measured] = {}
-    for document in sorted(documents, key=lambda d: d["environment"]["date"]):
-        for record in document["measurements"]:
+    runs: dict[tuple[Problem, str, Config], list[float]] = {}
+    for path in paths:
+        for _, record in measurements_of(path):
             p, lanes = record["problem"], record["lanes"]
             base = lanes.get("cublas")
             if base is None or not base["us"] or not record["cold_l2"]["cold"]:
@@ -68,7 +70,9 @@ def read(paths: Iterable[Path]) -> list[Measured]:
                     config = kernel.config_type.from_dict(lane["config"])
                 except (TypeError, ValueError, KeyError):
                     continue  # of a kernel as it was before its fields changed
-                entry.ratios[lane["kernel"], config] = paired_ratio(base["us"], lane["us"]).value
+                ratios = runs.setdefault((problem, lane["kernel"], config), [])
+                ratios.append(paired_ratio(base["us"], lane["us"]).value)
+                entry.ratios[lane["kernel"], config] = statistics.median(ratios)
     return [entry for entry in found.values() if entry.ratios]
 
 
@@ -91,7 +95,7 @@ def main() -> int:
     options = parser.parse_args()
     gpu = find_gpu(options.card)
     folder = options.results / gpu.name
-    entries = read([*sorted((folder / "raw").glob("*.json")), *sorted((folder / "tuning").glob("*.json"))])
+    entries = read(path for name in FOLDERS for path in sorted((folder / name).glob("*.json")))
     records = json.loads((TABLES / f"{gpu.name}.json").read_text())["entries"]
     scores, counts, missed = [], Counter[str](), []
     for entry in entries:

@@ -284,6 +284,66 @@ def test_the_shipped_table_comes_from_results(tmp_path: Path, monkeypatch, capsy
     assert decide(BIG, H200, table=made).chosen.config.group == 8
 
 
+def test_of_several_runs_the_least_of_the_newest_counts(tmp_path: Path, monkeypatch) -> None:
+    """One run's luck against two that agree; a run too old to count; what the library ran; a tuning's last word."""
+    folder = tmp_path / "results" / "h200"
+    for name in generate.FOLDERS:
+        (folder / name).mkdir(parents=True)
+    for number, us in enumerate((5.0, 9.0, 9.5, 8.9)):
+        document = raw({"cublas": [10.0], "4": [us], "2": [9.3]}, date=f"2026-01-0{number + 1}")
+        (folder / "raw" / f"{number}.json").write_text(json.dumps(document))
+    lucky = raw({"cublas": [10.0], "8": [9.2]}, date="2026-01-05")
+    lucky["measurements"][0]["lanes"]["library"] = {"us": [1.0], "failure": None, "kernel": "cublas", "config": None}
+    (folder / "repeat" / "lucky.json").write_text(json.dumps(lucky))
+    tuned = raw({"cublas": [10.0], "16": [8.0]}, n=2048)["measurements"][0]
+    tuning = {"schema": generate.TUNINGS, "tunings": [{"date": "2026-01-06", "final": tuned}]}
+    (folder / "tuning" / "tune.json").write_text(json.dumps(tuning))
+    monkeypatch.setattr(generate, "TABLES", tmp_path)
+    assert generate.main(["h200", str(tmp_path / "results")]) == 0
+    made = load_table(tmp_path / "h200.json")
+    entry = made.find(BIG)
+    assert (entry.config["group"], entry.ratio, entry.runs) == (2, round(10 / 9.3, 4), 3)
+    other = made.find(Problem.dense(4096, 2048, 4096, dtype=BF16, layout="NT"))
+    assert (other.config["group"], other.ratio, other.runs) == (16, 1.25, 1)
+
+
+def test_one_run_must_say_more_than_several() -> None:
+    def decided(ratio: float, runs: int):
+        entry = Entry("champion_hopper", CONFIG, ratio, "measured.json", 100.0, runs)
+        return decide(BIG, H200, table=Table([(class_of(BIG), (1, 4096, 4096, 4096), entry)]))
+
+    assert [decided(1.005, runs).chosen.name for runs in (1, 2)] == ["cublas", "champion_hopper"]
+    assert "in one run" in decided(1.005, 1).why and decided(1.02, 1).chosen.name == "champion_hopper"
+
+
+def test_a_measured_epilogue_decides_over_the_bare_product() -> None:
+    problem = replace(BIG, epilogue=Epilogue("row", "gelu"))
+    shape = 1, 4096, 4096, 4096
+
+    def decided(ratio: float, asked: Problem = problem, **changes):
+        entry = Entry("champion_hopper", {**CONFIG, "group": 4, **changes}, ratio, "linear.json")
+        known = {(class_of(BIG), shape, str(problem.epilogue)): entry}
+        plain = Entry("champion_hopper", CONFIG, 1.1)
+        return decide(asked, H200, table=Table([(class_of(BIG), shape, plain)], known)).chosen
+
+    assert decided(1.05).source == "table, fused" and decided(1.05).config.group == 4
+    assert decided(0.98).name == "cublas", "slower than eager torch, though the product alone is faster"
+    assert decided(0.98, stages=64).source == "table", "a config that is legal no more says nothing"
+    assert decided(0.98, replace(BIG, epilogue=Epilogue("row", "relu"))).source == "table"
+    assert decided(0.98, BIG).source == "table"
+
+
+def test_the_shipped_table_knows_fused_epilogues() -> None:
+    fused = generate.fused_of(Path(__file__).parents[2] / "results" / "h200" / "linear.json")
+    assert fused and not generate.fused_of(Path("no such file"))
+    for record in fused:
+        problem = Problem.dense(record["m"], record["n"], record["k"], dtype=BF16, layout="NT",
+                                epilogue=Epilogue("row", "gelu"))  # fmt: skip
+        known = table_of(H200).find_fused(problem)
+        assert known is not None and known.ratio == record["ratio"]
+        assert find_kernel(known.kernel).supports(problem, KNOWN.from_dict(known.config), H200) is None
+
+
 def test_damaged_tables_and_wrong_arguments_are_one_line(tmp_path: Path, capsys) -> None:
     path = tmp_path / "x.json"
     for text in ("{", "{}", '{"format": 99, "entries": []}', '{"format": 1, "entries": [{}]}'):

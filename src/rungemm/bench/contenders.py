@@ -118,17 +118,23 @@ class Library(Contender):
     """``rungemm.matmul``, dispatcher and all, as a user calls it."""
 
     name: str = "library"
+    _ran: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def bind(self, problem: Problem, operands: Operands) -> Call:
         try:
             library: Any = importlib.import_module("rungemm.ops")
         except ImportError as error:
             raise InputError(f"contender library: rungemm.ops cannot be imported ({error})") from error
+        chosen = library.explain_dispatch(problem).chosen  # in a graph, that is what runs
+        self._ran = {"kernel": chosen.name, "config": None if chosen.config is None else chosen.config.to_dict()}
         a, b, d, precision = operands["A"], operands["B"], operands["D"], problem.precision
         if problem.alpha == 1 and not problem.reads_c:
             return lambda: library.matmul(a, b, out=d, precision=precision)
         c, alpha, beta = operands.get("C"), problem.alpha, problem.beta
         return lambda: library.gemm(a, b, c, alpha=alpha, beta=beta, out=d, precision=precision)
+
+    def record(self) -> dict[str, Any]:
+        return self._ran
 
 
 @dataclass

@@ -42,7 +42,7 @@ DOUBT = 0.2
 UNKNOWN_GAIN = 0.22
 """The logarithm of the gain to ask for where nothing was measured near: 25%."""
 
-DISAGREEMENT = 0.5
+DISAGREEMENT = 0.7
 """What of the neighbours' standard deviation is asked for on top."""
 
 NAMED = 1.2

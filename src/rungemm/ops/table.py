@@ -43,6 +43,7 @@ class Entry:
         ratio: cuBLAS's time over the best of ours (above 1: ours is faster).
         source: the results file it comes from.
         cublas_us: what cuBLAS took there, microseconds; 0 if not told.
+        runs: of how many the ratio is the least; 0 if not told.
     """
 
     kernel: str
@@ -50,6 +51,7 @@ class Entry:
     ratio: float
     source: str = ""
     cublas_us: float = 0.0
+    runs: int = 0
 
 
 def _starts_aligned(matrix: Matrix) -> bool:
@@ -72,8 +74,13 @@ def class_of(problem: Problem) -> Class:
 class Table:
     """Entries by class and shape (batch, M, N, K)."""
 
-    def __init__(self, entries: Iterable[tuple[Class, Shape, Entry]] = ()) -> None:
+    def __init__(
+        self,
+        entries: Iterable[tuple[Class, Shape, Entry]] = (),
+        fused: dict[tuple[Class, Shape, str], Entry] | None = None,
+    ) -> None:
         self._classes: dict[Class, dict[Shape, Entry]] = {}
+        self._fused = fused or {}
         for kind, shape, entry in entries:
             self._classes.setdefault(kind, {})[shape] = entry
 
@@ -100,6 +107,14 @@ class Table:
         return None
 
 
+    def find_fused(self, problem: Problem) -> Entry | None:
+        """The entry of this problem with its epilogue, whose ratio is to eager torch's kernels; C unread."""
+        if problem.epilogue is None or problem.epilogue.gated:
+            return None
+        shape = problem.batch, problem.m, problem.n, problem.k
+        return self._fused.get((class_of(problem), shape, str(problem.epilogue)))
+
+
 def read_records(records: Iterable[dict[str, Any]]) -> Iterator[tuple[Class, Shape, Entry]]:
     """A file's records as :class:`Table` takes them."""
     for record in records:
@@ -108,8 +123,8 @@ def read_records(records: Iterable[dict[str, Any]]) -> Iterator[tuple[Class, Sha
             bool(record["aligned"]), bool(record["reads_c"]),
         )  # fmt: skip
         shape = record["batch"], record["m"], record["n"], record["k"]
-        cublas_us = record.get("cublas_us", 0.0)
-        yield kind, shape, Entry(record["kernel"], record["config"], record["ratio"], record["source"], cublas_us)
+        told = record.get("cublas_us", 0.0), record.get("runs", 0)
+        yield kind, shape, Entry(record["kernel"], record["config"], record["ratio"], record["source"], *told)
 
 
 def load_table(path: Path) -> Table:
@@ -122,7 +137,10 @@ def load_table(path: Path) -> Table:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] != FORMAT:
             raise TableError(f"{path} has format {document['format']}, this rungemm reads {FORMAT}: make it again")
-        return Table(read_records(document["entries"]))
+        records = document.get("fused", [])
+        fused = {(kind, shape, record["epilogue"]): entry for record, (kind, shape, entry)
+                 in zip(records, read_records(records), strict=True)}  # fmt: skip
+        return Table(read_records(document["entries"]), fused)
     except (OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, TableError):
             raise
