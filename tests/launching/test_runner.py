@@ -58,6 +58,19 @@ def test_a_rung_is_launched_with_its_operands(prepared_on_cpu, fake_cuda) -> Non
     assert fake_cuda.count("loads") == 1 and fake_cuda.count("launches") == 2
 
 
+def test_the_same_code_with_more_shared_memory_has_a_limit_of_its_own(prepared_on_cpu, fake_cuda) -> None:
+    """A probe's ring of 96 KiB had the code of one of 16, and the card refused the launch."""
+    problem, kernel = Problem.dense(70, 33, 5), find_kernel("naive")
+    plan = kernel.plan(problem, kernel.default_config(problem, DEFAULT_GPU), DEFAULT_GPU)
+    (compiled,) = compile_plan(plan, 90)
+    fake_cuda.expect([f.size for _, f in fields_of(plan.launches[0])])
+    for loads, room in enumerate((98304, 196608), start=1):
+        runner.Prepared(plan, CPU, (dataclasses.replace(compiled, shared_bytes=room),), fake_cuda.driver)
+        assert fake_cuda.count("shared_limit") == room and fake_cuda.count("loads") == loads
+    runner.Prepared(plan, CPU, (dataclasses.replace(compiled, shared_bytes=98304),), fake_cuda.driver)
+    assert fake_cuda.count("loads") == 2
+
+
 def test_workspaces_are_made_zeroed_and_kept_as_the_plan_says(prepared_on_cpu, fake_cuda, monkeypatch) -> None:
     base = every_kind_launch()
     arguments = tuple((n, Pointer("flags", FP32, 4) if n == "x" else x) for n, x in base.arguments)

@@ -69,18 +69,22 @@ class _Kernel:
         self.cuda.launch(self._config_at, self.function, self.parameters.address, self.device)
 
 
-_functions: dict[tuple[int, bytes], int] = {}
+_functions: dict[tuple[int, int, bytes], int] = {}
 _functions_lock = threading.Lock()
 
 
 def _function(compiled: Compiled, device: int, cuda: CudaDriver) -> int:
-    """The kernel's handle on a device; loaded once, whichever plan asks."""
+    """The kernel's handle on a device; loaded once, whichever plan asks.
+
+    Shared memory is no part of the cubin: a ring with more room may have the same code, but wants another limit.
+    """
+    key = (device, compiled.shared_bytes, compiled.cubin)
     with _functions_lock:
-        handle = _functions.get((device, compiled.cubin))
+        handle = _functions.get(key)
         if handle is None:
             cuda.use_device(device)
             handle = cuda.load_function(compiled.cubin, compiled.name, compiled.shared_bytes, device)
-            _functions[device, compiled.cubin] = handle
+            _functions[key] = handle
         return handle
 
 
