@@ -284,6 +284,9 @@ def test_default_configs_compile_without_spills():
     problem = Problem.dense(512, 512, 512, dtype=FP32, precision="tf32", batch=8)
     jobs.append((HOPPER.plan(problem, HOPPER.default_config(problem, H200), H200), 90))
     labels.append(f"tf32 {problem}")
+    problem, a100 = Problem.dense(127, 129, 65, dtype=FP16, batch=64), find_gpu("a100")
+    jobs.append((MMA.plan(problem, MMA.default_config(problem, a100), a100), 80))
+    labels.append(f"batched_mma on sm_80 {problem}")
     for label, made in zip(labels, compile_many(jobs, workers=2), strict=True):
         assert isinstance(made, tuple), f"{label}: {made}"
         assert all(code.spill_bytes == 0 for code in made), label

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..compat import constexpr, gl, jit
 from ..problem import Matrix, Problem
-from .common import cdiv, load_tile
+from .common import after_earlier_launches, cdiv, load_tile
 from .plan import INT32_MAX, Argument, Launch, Pointer, Scalar, strides_of
 
 __all__ = ["is_shared", "moved_bytes", "output_arguments", "rejects_batch", "scale_products_launch"]
@@ -72,6 +72,7 @@ def scale_products_kernel(
     rows = (tile // across * TILE + gl.arange(0, TILE, gl.SliceLayout(1, LAYOUT)))[:, None]
     cols = (tile % across * TILE + gl.arange(0, TILE, gl.SliceLayout(0, LAYOUT)))[None, :]
     out = gl.zeros([TILE, TILE], gl.float32, LAYOUT)
+    after_earlier_launches()  # with pdl they may still run: nothing in global memory is touched before this
     if READ_C:
         c += product * c_batch
         out = load_tile(c, rows, cols, c_row, c_col, M, N, True, True).to(gl.float32) * beta

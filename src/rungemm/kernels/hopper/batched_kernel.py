@@ -19,7 +19,7 @@ from ...compat import (
     tma_store,
     tma_store_wait,
 )
-from ..common import load_tile
+from ..common import after_earlier_launches, load_tile
 from .pieces import (
     advance,
     init_ring,
@@ -75,6 +75,7 @@ def load_products(
     STAGES: constexpr = full.shape[0]
     slot = 0
     phase = 1  # a fresh mbarrier passes a wait for the phase before its first: all stages start empty
+    after_earlier_launches()  # with pdl they may still run: nothing in global memory is touched before this
     for index in range(gl.program_id(0), tiles_of(batch, M, N, TILE_M, TILE_N), gl.num_programs(0)):
         product, row, col = place_of(index, M, N, TILE_M, TILE_N, GROUP)
         for step in range(gl.cdiv(K, TILE_K)):
@@ -138,6 +139,7 @@ def multiply_products(
     if TURNS:
         slot, phase = skip(slot, phase, OWNER * steps, STAGES)
     programs = gl.num_programs(0)
+    after_earlier_launches()  # with pdl they may still run: nothing in global memory is touched before this
     begin = gl.program_id(0) + (OWNER * programs if TURNS else 0)
     for index in range(begin, tiles_of(batch, M, N, TILE_M, TILE_N), BY_TURNS * programs):
         product, row, col = place_of(index, M, N, TILE_M, TILE_N, GROUP)

@@ -198,7 +198,7 @@ class ChampionBatched(Kernel[BatchedConfig]):
 
     def build(self, problem: Problem, config: BatchedConfig, gpu: Gpu) -> LaunchPlan:
         if problem.effective_k == 0:
-            return LaunchPlan(self.name, (scale_products_launch(problem),))
+            return LaunchPlan(self.name, (scale_products_launch(problem),)).overlapping()
         setup = set_up_batch(problem, config.swap)
         assert not isinstance(setup, str), setup
         arguments, constants = self.arguments(setup, config)
@@ -207,7 +207,8 @@ class ChampionBatched(Kernel[BatchedConfig]):
             self.max_registers(config, gpu),
         )  # fmt: skip
         copies = setup.copies
-        return LaunchPlan(self.name, (*copy_launches(copies), launch), tuple(copy.workspace for copy in copies))
+        workspaces = tuple(copy.workspace for copy in copies)
+        return LaunchPlan(self.name, (*copy_launches(copies), launch), workspaces).overlapping()
 
     def arguments(
         self, setup: BatchedSetup, config: BatchedConfig

@@ -16,7 +16,7 @@ from ...compat import constexpr, gl, jit
 from ...hardware import Gpu
 from ...problem import Problem
 from ..batches import is_shared, rejects_batch, scale_products_launch
-from ..common import cdiv
+from ..common import after_earlier_launches, cdiv
 from ..plan import Argument, Launch, LaunchPlan, Scalar
 from .champion import SHAPES, ChampionMma, MmaChampionConfig, edge, output_way
 from .champion_kernel import champion_mma_kernel
@@ -48,6 +48,7 @@ def batched_mma_kernel(
     """The champion, on the product that the grid's second and third index name. ``a_batch``, ``b_batch`` and
     ``d_batch`` are in vectors, as the champion's far strides are: so the compiler learns what divides them."""
     product = gl.program_id(1) + gl.program_id(2) * gl.num_programs(1)
+    after_earlier_launches()  # with pdl they may still run: nothing in global memory is touched before this
     if product < batch:  # the last plane of the grid may stick out
         far = product.to(gl.int64)
         champion_mma_kernel(
@@ -103,7 +104,7 @@ class BatchedMma(ChampionMma):
     def build(self, problem: Problem, config: MmaConfig, gpu: Gpu) -> LaunchPlan:
         assert isinstance(config, MmaChampionConfig)
         if problem.effective_k == 0:
-            return LaunchPlan(self.name, (scale_products_launch(problem),))
+            return LaunchPlan(self.name, (scale_products_launch(problem),)).overlapping()
         ways = self.ways(problem, config)
         d = problem.d
         if d.batch_stride * d.dtype.bytes % 16:
@@ -123,7 +124,7 @@ class BatchedMma(ChampionMma):
             batched_mma_kernel, grid, tuple(arguments.items()), constants, config.num_warps,
             config.max_registers or None,
         )  # fmt: skip
-        return LaunchPlan(self.name, (launch,))
+        return LaunchPlan(self.name, (launch,)).overlapping()
 
 
 def _stride(stride: int, problem: Problem) -> int:
