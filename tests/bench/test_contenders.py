@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rungemm.bench.contenders import Ours, TorchCompile, TorchMatmul, contender_named
+from rungemm.bench.contenders import NoKernelError, Ours, TorchCompile, TorchMatmul, champion_for, contender_named
+from rungemm.dtypes import FP16
 from rungemm.hardware import ZOO
 from rungemm.kernels import LADDER, Unsupported
 from rungemm.problem import Problem
@@ -44,3 +45,14 @@ def test_a_rung_with_a_config() -> None:
 def test_unknown_names_say_what_to_do(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         contender_named(text, H200)
+
+
+def test_the_champion_of_a_batch_is_a_kernel_of_batches() -> None:
+    aligned, tiny = (
+        Problem.dense(*shape, dtype=FP16, batch=batch) for batch, shape in ((8, (1024,) * 3), (64, (49, 32, 49)))
+    )
+    assert champion_for(aligned, H200).name == "champion_batched"
+    assert champion_for(tiny, H200).name == "batched_mma"
+    assert champion_for(aligned, ZOO["a100-80"]).name == "batched_mma"
+    with pytest.raises(NoKernelError, match="fp32"):
+        champion_for(Problem.dense(64, 64, 64, batch=3), H200)

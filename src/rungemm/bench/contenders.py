@@ -9,6 +9,7 @@ own: :mod:`.cublaslt`, :mod:`.tl_dot`, :mod:`.peers`.
 from __future__ import annotations
 
 import importlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any
 
 from ..hardware import Gpu
 from ..inputs import InputError
-from ..kernels import LADDER, Config, Kernel, LaunchPlan, Unsupported, find_kernel
+from ..kernels import BATCHED, LADDER, Config, Kernel, LaunchPlan, Unsupported, find_kernel
 from ..problem import Problem
 
 __all__ = [
@@ -285,10 +286,14 @@ class Unable(Contender):
 def champion_for(problem: Problem, gpu: Gpu) -> Kernel[Any]:
     """The kernel to beat others with: the last champion of the ladder that takes the problem, else the last rung.
 
+    Of the kernels of batches that take one, it is that with the least estimate.
+
     Raises:
-        NoKernelError: no rung takes it.
+        NoKernelError: none takes it.
     """
     ranked = sorted(LADDER, key=lambda kernel: kernel.name.startswith("champion"))  # stable: ladder order within
+    if problem.batch > 1:
+        ranked = sorted(BATCHED, key=lambda kernel: -_least_estimate(kernel, problem, gpu))
     reason = ""
     for kernel in reversed(ranked):
         try:
@@ -298,6 +303,14 @@ def champion_for(problem: Problem, gpu: Gpu) -> Kernel[Any]:
             continue
         return kernel
     raise NoKernelError(f"no rung takes {problem} on {gpu.title}: {reason}")
+
+
+def _least_estimate(kernel: Kernel[Any], problem: Problem, gpu: Gpu) -> float:
+    """Seconds by the kernel's model; infinite where it does not take the problem."""
+    try:
+        return float(kernel.estimate(problem, kernel.default_config(problem, gpu), gpu))  # type: ignore[attr-defined]
+    except Unsupported:
+        return math.inf
 
 
 def contender_named(
