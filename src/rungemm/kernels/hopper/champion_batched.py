@@ -174,10 +174,11 @@ class ChampionBatched(Kernel[BatchedConfig]):
                 # A tile twice as large as the matrix multiplies zeros, and so does a K step.
                 if (shape.tile_m > 64 and shape.tile_m >= 2 * m) or (shape.tile_n > 16 and shape.tile_n >= 2 * n):
                     continue
-                if shape.k_bytes > 128 and 2 * problem.k * element <= shape.k_bytes:
-                    continue
+                k_bytes = shape.k_bytes
+                while k_bytes > 32 and 2 * problem.k * element <= k_bytes:
+                    k_bytes //= 2
                 base = BatchedConfig(
-                    tile_m=shape.tile_m, tile_n=shape.tile_n, tile_k=shape.k_bytes // element,
+                    tile_m=shape.tile_m, tile_n=shape.tile_n, tile_k=k_bytes // element,
                     num_warps=shape.num_warps, schedule=shape.schedule, swap=swap,
                     part_n=min(128 // problem.d.dtype.bytes, shape.tile_n),
                 )  # fmt: skip
