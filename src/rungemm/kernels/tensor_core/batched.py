@@ -32,6 +32,10 @@ GRID_LIMIT = 65535
 """Programs in a grid's second and third dimension: CUDA C++ Programming Guide, table of compute capabilities."""
 
 
+SHORTEST = 16
+"""Of a K step: what Gluon's mma_v2 takes."""
+
+
 @jit
 def batched_mma_kernel(
     a, b, c, d, a_row, a_col, b_row, b_col, c_row, c_col, d_row, d_col, M, N, K, alpha, beta,
@@ -92,6 +96,15 @@ class BatchedMma(ChampionMma):
             if edge(extent, side) == 2 and not way.wide:
                 pressure += 1.5 * cdiv(side * config.tile_k, way.vector * 32 * config.num_warps)
         return pressure
+
+    def space(self, problem: Problem, gpu: Gpu) -> Iterator[MmaChampionConfig]:
+        """The champion's, and for a K that one mma.sync's depth holds, K steps no longer than that."""
+        short = problem.k <= SHORTEST < 64 // problem.a.dtype.bytes
+        for config in super().space(problem, gpu):
+            if not config.realign:
+                yield config
+                if short and config.tile_k == 64 // problem.a.dtype.bytes:
+                    yield replace(config, tile_k=SHORTEST)
 
     def divided(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> Iterator[MmaChampionConfig]:
         yield config
