@@ -135,9 +135,7 @@ def small_configs(problem: Problem) -> list[ChampionConfig]:
     return list(dict.fromkeys(found))
 
 
-FEW, TINY = few_settings(BASE)[:2]
-SPREAD = replace(FEW, lanes_m=8, parts=4, max_registers=224)
-"""Copies between the multiply-adds; unless told that it may, ptxas stops at 128 registers here."""
+SPREAD, TINY, FEW = few_settings(BASE, unaligned=False)[:3]
 
 
 def retry_configs() -> dict[str, list[ChampionConfig]]:
@@ -168,7 +166,7 @@ def cube_configs() -> dict[str, list[ChampionConfig]]:
     found: dict[str, list[ChampionConfig]] = {}
     for size in (128, 256, 384, 512, 640, 768, 1024):
         few = [FEW, replace(FEW, interleaved=False), replace(FEW, tile_k=32), SPREAD, narrow]
-        few += [TINY, replace(TINY, interleaved=True)] if size <= 512 else []
+        few += [TINY, replace(TINY, interleaved=False)] if size <= 512 else []
         parts = sorted({max(1, blocks * 132 // ((size // 64) * max(1, size // 128))) for blocks in (2, 3, 4)})
         few += [replace(half, splits=min(size // 16, count)) for count in parts] if size >= 256 else []
         found[f"{size}x{size}x{size}"] = few

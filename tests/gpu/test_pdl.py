@@ -6,7 +6,7 @@ overwrites what it read. In order: the same machine code launched without overla
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -119,6 +119,14 @@ class Chain:
 @pytest.fixture(scope="module")
 def generator() -> torch.Generator:
     return torch.Generator("cuda").manual_seed(SEED)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def asked() -> Iterator[None]:
+    """Launches overlap only when asked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RUNGEMM_PDL", "1")
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -188,8 +188,8 @@ def test_strips_need_no_more_programs_than_their_area():
 
 
 def test_few_tiles_go_where_they_measured_fastest():
-    """One tile of 32x64 for each multiprocessor at 512^3; K split over blocks where operands are unaligned or K is
-    long, and where the tiles would need a second round."""
+    """One tile of 32x64 for each multiprocessor at 512^3, in strips where operands are unaligned; K split over blocks
+    where K is long, and where the tiles would need a third round."""
     kernel = find_kernel("champion_fp32")
 
     def groups(*shape: int) -> int:
@@ -198,7 +198,9 @@ def test_few_tiles_go_where_they_measured_fastest():
     winner = kernel.default_config(Problem.dense(512, 512, 512), DEFAULT_GPU)
     assert (winner.tile_m, winner.tile_n, winner.tile_k, winner.k_groups, winner.stages) == (32, 64, 64, 8, 4)
     assert [groups(*shape) for shape in ((256, 256, 256), (384, 384, 384), (16, 16, 16))] == [8, 8, 8]
-    split = [(333, 777, 555), (256, 256, 16384), (768, 768, 768), (1024, 1024, 1024), (64, 64, 65536), (4096,) * 3]
+    odd = kernel.default_config(Problem.dense(333, 777, 555), DEFAULT_GPU)
+    assert (odd.k_groups, odd.strips) == (8, True) and winner.parts == odd.parts == 4
+    split = [(256, 256, 16384), (768, 768, 768), (1024, 1024, 1024), (64, 64, 65536), (4096,) * 3]
     assert [groups(*shape) for shape in split] == [1] * len(split)
 
 

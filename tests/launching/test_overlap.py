@@ -52,14 +52,15 @@ def test_the_attribute_is_as_long_as_cuda_has_it() -> None:
     assert ctypes.sizeof(LaunchAttribute) == 72 and LaunchAttribute.value.offset == 8
 
 
-def test_champions_overlap_on_hopper_and_nowhere_else(attribute_of, monkeypatch) -> None:
+def test_champions_overlap_when_asked_on_hopper_and_nowhere_else(attribute_of, monkeypatch) -> None:
+    monkeypatch.setenv("RUNGEMM_PDL", "1")
     small, split = plan_of("champion_fp32", 96, 64, 48), plan_of("champion_fp32", 64, 64, 16384)
     assert attribute_of(small) == [(SERIALIZATION, 1)]
     assert attribute_of(split) == [(SERIALIZATION, 1)] * 2
     assert attribute_of(plan_of("champion_hopper", 64, 128, 256, dtype=BF16)) == [(SERIALIZATION, 1)]
     assert attribute_of(small, 80) == attribute_of(small.serialised()) == [(0, 0)]
     assert attribute_of(plan_of("shared_tile", 64, 64, 64)) == [(0, 0)]
-    monkeypatch.setenv("RUNGEMM_PDL", "0")
+    monkeypatch.delenv("RUNGEMM_PDL")
     assert attribute_of(split) == [(0, 0)] * 2
 
 
@@ -67,6 +68,7 @@ def test_an_old_driver_is_not_asked(fake_cuda, attribute_of, monkeypatch) -> Non
     fake_cuda.set("driver_version", 12020)
     old = CudaDriver(fake_cuda._library._name)
     assert fake_cuda.driver.overlaps and not old.overlaps
+    monkeypatch.setenv("RUNGEMM_PDL", "1")
     monkeypatch.setattr(fake_cuda, "driver", old)
     assert attribute_of(plan_of("champion_fp32", 96, 64, 48)) == [(0, 0)]
 
@@ -77,7 +79,8 @@ def test_the_machine_code_waits_on_hopper_before_it_touches_global_memory() -> N
     turns = HopperConfig(tile_m=64, tile_n=128, tile_k=64, schedule="turns", num_warps=4)
     problem = Problem.dense(300, 400, 520, dtype=BF16)
     hopper = [plan_of("champion_hopper", 64, 64, 16384, dtype=BF16), ChampionHopper().plan(problem, turns, DEFAULT_GPU)]
-    for plan, waits in [*((plan, 1) for plan in fp32), (hopper[0], 2), (hopper[1], 3)]:
+    ways = [*zip(fp32, (1, 1, 3), strict=True), (hopper[0], 2), (hopper[1], 3)]  # strips are ways of their own
+    for plan, waits in ways:
         for number, compiled in enumerate(compile_plan(plan, 90)):
             opcodes = [match[1].split(".")[0] for match in INSTRUCTION.finditer(disassemble(compiled.cubin))]
             first = min(i for i, opcode in enumerate(opcodes) if opcode in reaches)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from ...compat import gl, padded_shared_layout
@@ -17,7 +18,7 @@ from ..common import cdiv, gemm_arguments
 from ..copies import Copy, copy_launches, copy_seconds
 from ..epilogue import epilogue_arguments, epilogue_constants, rejects_epilogue
 from ..plan import Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
-from .champion_choice import as_exact, few_settings, microseconds
+from .champion_choice import as_exact, few_settings, longest_allowed, microseconds
 from .champion_few import few_plan, rejects_few, shared_bytes_of_few
 from .champion_kernel import champion_fp32_kernel
 from .simt import SimtConfig, SimtKernel
@@ -195,18 +196,24 @@ def search_space(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
     and the smaller the product, the smaller the tile, since a block's way through memory takes its time.
     """
     tiles = cdiv(max(problem.m, 1), LARGE.tile_m) * cdiv(max(problem.n, 1), LARGE.tile_n)
-    large = [as_exact(problem, config) for config in _large_settings(problem)]
-    split = [as_exact(problem, config) for config in _small_settings(problem, gpu)]
-    few = [as_exact(problem, config) for config in few_settings(ChampionConfig())]
-    usual = large[0] if tiles >= 2 * gpu.sms else split[0]
+    odd = unaligned(problem)
+    allowed = longest_allowed(problem, odd, gpu)
+    large = [as_exact(problem, config, allowed) for config in _large_settings(problem)]
+    split = [as_exact(problem, config, allowed) for config in _small_settings(problem, gpu)]
+    few = [as_exact(problem, config, allowed) for config in few_settings(ChampionConfig(), odd)]
+    usual = large[0] if tiles >= 2 * gpu.sms else few[0] if _suits_few(problem, few[0], gpu) else split[0]
     # What goes first as measured stays first unless the model promises clearly less time for another. It knows too
-    # little of large unaligned products.
-    if not (usual is large[0] and unaligned(problem)):
-        best = min((*split, *few), key=lambda config: model_us(problem, config, gpu))
-        if model_us(problem, best, gpu) < CLEARLY_BETTER * model_us(problem, usual, gpu):
-            yield best
-    if usual is large[0]:
-        yield from large
+    # little of large unaligned products, and of small tiles less than of the large one in parts.
+    if not ((usual is large[0] and odd) or usual is few[0]):
+        parted = [as_exact(problem, config, allowed) for config in _parted(problem, gpu)]
+        bar = model_us(problem, usual, gpu)
+        for found, share in ((parted, PARTS_BETTER), ([*split, *few], CLEARLY_BETTER)):
+            best = min(found, key=lambda config: model_us(problem, config, gpu), default=usual)
+            if model_us(problem, best, gpu) < share * bar:
+                yield best
+                break
+    if usual is not split[0]:
+        yield from large if usual is large[0] else few
     yield from split
     yield from few
     yield from large
@@ -218,11 +225,12 @@ def model_us(problem: Problem, config: ChampionConfig, gpu: Gpu) -> float:
     return microseconds(problem, config, gpu, unaligned(problem), 1e6 * copies)
 
 
-CLEARLY_BETTER = 0.9
+CLEARLY_BETTER, PARTS_BETTER = 0.9, 0.96
 LARGE = ChampionConfig(max_registers=128)
 SMALL = ChampionConfig(4, 64, 64, 16, 8, 4)
 
 
+@lru_cache(maxsize=64)  # asked once for every setting of a problem
 def unaligned(problem: Problem) -> bool:
     """An operand cannot be copied 16 bytes at a time as it lies."""
     return bool(realigned(problem, replace(LARGE, realign=True)))
@@ -245,6 +253,25 @@ def _large_settings(problem: Problem) -> Iterator[ChampionConfig]:
     yield from (replace(LARGE, interleaved=True), LARGE, replace(LARGE, splits=3))
 
 
+def _suits_few(problem: Problem, few: ChampionConfig, gpu: Gpu) -> bool:
+    """Whether such tiles, K split between a block's warps, make about a wave: measured first from 384^3 to 640^3."""
+    if problem.m * problem.n * problem.effective_k >= 2**29 or few.splits > 1:
+        return False
+    waves = cdiv(problem.m, few.tile_m) * cdiv(problem.n, few.tile_n) * problem.batch / gpu.sms
+    return 0.5 <= waves <= 1.6
+
+
+def _parted(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
+    """K in two to five parts, which can fill the last of a few waves of tiles: 1.10x at 3072^3, 1.20x at 1536^3."""
+    if problem.effective_k < 1024:
+        return
+    large = cdiv(max(problem.m, 1), LARGE.tile_m) * cdiv(max(problem.n, 1), LARGE.tile_n) * problem.batch
+    half = replace(LARGE, tile_m=64, num_warps=4)
+    if gpu.sms <= large <= 8 * gpu.sms:
+        for config in (LARGE,) if large >= 2 * gpu.sms else (half, LARGE):
+            yield from (replace(config, splits=splits) for splits in (5, 4, 3, 2))
+
+
 def _small_settings(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
     """Every tile with the splits that put so many blocks on every SM, fitting tiles first."""
     deep, shallow = replace(SMALL, tile_k=32), replace(SMALL, tile_k=8)
@@ -265,7 +292,10 @@ def _small_settings(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
         count = cdiv(max(problem.m, 1), config.tile_m) * cdiv(max(problem.n, 1), config.tile_n)
         longest = max(1, problem.effective_k // (2 * config.tile_k))
         for on_an_sm in blocks:
-            yield replace(config, splits=min(longest, max(1, on_an_sm * gpu.sms // count)))
+            splits = min(longest, max(1, on_an_sm * gpu.sms // count))
+            # Two warps a block with all of K to walk reach half the rate that their number promises (1536^3).
+            if splits > 1 or config.num_warps > 2 or count <= gpu.sms:
+                yield replace(config, splits=splits)
 
 
 class ChampionFp32(SimtKernel):
