@@ -373,3 +373,33 @@ def test_the_shipped_tables_are_legal() -> None:
                 config = kernel.config_type.from_dict(entry.config)
                 assert kernel.supports(problem, config, find_gpu(name)) is None
                 assert class_of(problem)[4] == aligned
+
+
+def test_for_a_choice_alone_no_more_is_asked_than_may_be_chosen(monkeypatch) -> None:
+    """A champion's word costs milliseconds: not after a measurement, nor of an untimed one where a timed one speaks."""
+    asked: list[str] = []
+    for each in (find_kernel("champion_hopper"), find_kernel("champion_mma")):
+        noted = lambda *a, kernel=each, real=each.configs: asked.append(kernel.name) or real(*a)  # noqa: E731
+        monkeypatch.setattr(each, "configs", noted)
+
+    def names(problem: Problem, **options) -> set[str]:
+        asked.clear()
+        decide(problem, H200, all_rungs=False, **options)
+        return set(asked)
+
+    assert "champion_mma" not in names(BIG, table=Table()) and "champion_hopper" in asked
+    assert names(BIG, table=table(BIG, 1.1)) <= {"champion_hopper"}
+    assert "champion_mma" in {o.name for o in decide(BIG, find_gpu("a100-80"), table=Table(), all_rungs=False).options}
+    stale = table(BIG, 1.1, config={**CONFIG, "stages": 64})
+    assert decide(BIG, H200, table=stale, all_rungs=False).chosen == decide(BIG, H200, table=stale).chosen
+
+    class Database:
+        def load(self, kernel, problem, gpu):
+            from rungemm.tune.database import Tuned
+
+            if kernel.name == "champion_mma":
+                return Tuned(kernel.default_config(problem, gpu), 1.0, 1.5)
+            return None
+
+    known = table(BIG, 1.1)
+    assert decide(BIG, H200, table=known, database=Database(), all_rungs=False).chosen.name == "champion_mma"

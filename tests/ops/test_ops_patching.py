@@ -15,6 +15,8 @@ from torch import nn  # noqa: E402
 
 import rungemm  # noqa: E402
 from rungemm.ops import patching  # noqa: E402
+from rungemm.ops.memory import allocator  # noqa: E402
+from rungemm.ops.shapes import dense_strides  # noqa: E402
 
 
 class Doubled(nn.Linear):
@@ -90,3 +92,30 @@ def test_copies_pickles_and_compiled_models_stay_patched(rng, device) -> None:
 def test_what_is_no_module_is_refused() -> None:
     with pytest.raises(TypeError, match=r"pass a torch\.nn\.Module"):
         rungemm.patch(torch.ones(3))
+
+
+def test_a_layer_that_torch_computes_is_not_asked_again(rng, device, monkeypatch) -> None:
+    """Also where a parameter is no parameter any more; a far or transposed input is another question."""
+    layer, x = rungemm.patch(nn.Linear(8, 16).to(device)), normal(rng, 5, 8, device=device)
+    want, seen = nn.functional.linear(x, layer.weight, layer.bias), []
+    monkeypatch.setattr(patching, "linear", lambda *a, **kw: seen.append(1) or rungemm.linear(*a, **kw))
+    patching._by_torch[x.shape, x.dtype, 16, True] = True
+    try:
+        assert torch.equal(layer(x), want) and not seen
+        layer(x.mT.contiguous().mT)
+        assert seen == [1]
+        weight = layer.weight.detach().clone()
+        del layer.weight
+        layer.weight = 2 * weight
+        assert_close(layer(x), 2 * want.double() - layer.bias.double(), 8, steps=2)
+    finally:
+        patching._by_torch.clear()
+
+
+def test_new_results_are_as_torch_makes_them(device) -> None:
+    for shape in ((), (3,), (4, 5), (2, 0, 3), (2, 3, 4)):
+        for dtype in (torch.float32, torch.bfloat16):
+            place = torch.device(device)
+            mine, theirs = allocator(place)(shape, dense_strides(shape), dtype), torch.empty(shape, dtype=dtype)
+            assert (mine.shape, mine.stride(), mine.dtype) == (theirs.shape, theirs.stride(), dtype)
+            assert mine.device.type == place.type and not mine.requires_grad

@@ -135,9 +135,12 @@ def decide(
     cublas = _cublas(problem, gpu, base, refusal is not None)
     options, rejected = [cublas], [] if refusal is None else [(CUBLAS, refusal)]
     known = table.find(plain)
-    for kernel in kernels_for(problem):
-        measured = known is not None and known.kernel == kernel.name
-        if not (all_rungs or measured or refusal or kernel.name in CHAMPIONS):
+    kernels = kernels_for(problem)
+    if not all_rungs:
+        kernels = tuple(sorted(kernels, key=lambda kernel: _rank(kernel, known)))
+    for kernel in kernels:
+        asked = all_rungs or refusal is not None or _rank(kernel, known) == 0
+        if not asked and not _is_worth_asking(kernel, options, plain, database, gpu):
             continue
         found = list(_options(kernel, problem, gpu, base, table, database))
         fused = table.find_fused(problem) if found and isinstance(found[-1], Option) else None
@@ -157,6 +160,27 @@ def decide(
         return Decision(problem, gpu, cublas, tuple(options), tuple(rejected), why)
     eager = _eager(options, cublas) if chosen is cublas else None
     return Decision(problem, gpu, chosen, tuple(options), tuple(rejected), why, eager)
+
+
+def _rank(kernel: Kernel, known: Entry | None) -> int:
+    """The order in which kernels are asked for a choice alone: what was measured, then what was timed at all."""
+    if known is not None and known.kernel == kernel.name:
+        return 0
+    return 2 if kernel.name in UNTIMED else 1
+
+
+def _is_worth_asking(kernel: Kernel, options: list[Option], plain: Problem, database: Any, gpu: Gpu) -> bool:
+    """Whether a kernel that the table does not name may yet be chosen: a champion's word costs milliseconds.
+
+    A measurement outweighs it, and so does, for a kernel that was not timed on the cards it is for, one that was.
+    """
+    if kernel.name not in CHAMPIONS:
+        return False
+    ours = [option for option in options if option.is_ours]
+    outdone = any(option.measured for option in ours) or (
+        kernel.name in UNTIMED and any(option.name in CHAMPIONS and option.name not in UNTIMED for option in ours)
+    )
+    return not outdone or (database is not None and database.load(kernel, plain, gpu) is not None)
 
 
 def _without_cublas(options: list[Option], refusal: str) -> tuple[Option, str]:

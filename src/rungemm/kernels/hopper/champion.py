@@ -207,7 +207,9 @@ class ChampionHopper(Kernel[HopperConfig]):
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[HopperConfig]:
         """What was measured to be best here or near (:mod:`.tuned`), then every other candidate by rising estimate."""
-        legal = {c: None for c in self.candidates(problem, gpu) if self.supports(problem, c, gpu) is None}
+        hopeless = rejects_problem(self.name, problem, gpu) or rejects_epilogue(self.name, problem)
+        every = () if hopeless else self.candidates(problem, gpu)
+        legal = {c: None for c in every if self.supports(problem, c, gpu) is None}
         if not legal:  # the problem is what is wrong: any config will show why
             yield HopperConfig()
             return

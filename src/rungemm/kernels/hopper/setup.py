@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ...dtypes import FP32
 from ...problem import Problem
@@ -39,6 +40,7 @@ def better_swapped(problem: Problem) -> bool:
     return problem.b.row_stride != 1 and problem.a.col_stride == 1
 
 
+@lru_cache(maxsize=64)  # asked once for every candidate of a problem
 def set_up(problem: Problem, swap: bool) -> Setup:
     """The problem for the kernel, ``swap``: with B in the place of A; and the copies that this needs."""
     turned = swapped(problem) if swap else problem
