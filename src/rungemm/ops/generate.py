@@ -77,6 +77,8 @@ def measurements_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for tuning in document["tunings"]:
             yield tuning["date"], tuning["final"]
         return
+    if isinstance(document, dict) and document.get("what") == LINEAR:
+        return  # of fused epilogues, which fused_of reads
     document = load_raw(path)
     for measurement in document["measurements"]:
         yield document["environment"]["date"], measurement
@@ -153,6 +155,7 @@ def fused_of(path: Path) -> list[dict[str, Any]]:
 
 
 TUNINGS = "rungemm.tune"
+LINEAR = "gelu(linear(x, w, bias))"
 LINEAR_EPILOGUE = "row bias + gelu"
 """What benchmarks/library_linear.py times."""
 
