@@ -31,3 +31,9 @@ def test_slots_move(config, options, turns, tmp_path, monkeypatch):
     still = still_barriers(text)
     assert len(still) == turns, still
     assert text.count("ttng.wait_barrier") + text.count("ttng.arrive_barrier") > turns + 3
+
+
+def test_a_ring_of_one_stage_is_refused_where_it_would_wait_for_itself():
+    kernel, one = ChampionHopper(), HopperConfig(tile_m=64, tile_n=64, num_warps=4, buffers=1, stages=1)
+    assert "stages is 1" in kernel.supports(Problem.dense(64, 64, 65, dtype=BF16), one, DEFAULT_GPU)
+    assert kernel.supports(Problem.dense(64, 64, 64, dtype=BF16), one, DEFAULT_GPU) is None

@@ -119,6 +119,8 @@ class ChampionHopper(Kernel[HopperConfig]):
         reason = reason or rejects_tile(config, config.part_m, problem.a.dtype.bytes)
         if reason is not None:
             return reason
+        if config.stages < 2 and problem.k * (3 if problem.precision == "tf32x3" else 1) > config.tile_k:
+            return "stages is 1: a stage is released only when the next is multiplied, so 2 for several K steps"
         if config.schedule not in ("together", "halves", "turns"):
             return f"schedule is {config.schedule!r}: 'together', 'halves' or 'turns'"
         reason = rejects_parts(config.part_n, config.buffers, config.tile_n)
