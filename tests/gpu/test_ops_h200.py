@@ -5,11 +5,14 @@ graphs. ``test_ops_ours.py`` runs all of it again with our kernels wherever one 
 from __future__ import annotations
 
 import copy
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
 
 import torch.nn.functional as F  # noqa: E402
 from ops_checks import FLOATS, assert_close  # noqa: E402

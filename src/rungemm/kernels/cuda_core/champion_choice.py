@@ -26,7 +26,7 @@ SHARE_OF_K, SHORTEST_BOUND, LONGEST_BOUND = 4, 512, 1344
 """A running sum is a quarter of K at most; it need not be shorter than the second and may not exceed the third:
 where cuBLAS parts K too, which is where its tiles leave a fifth of the last wave empty, or rows are not aligned."""
 WHOLE_SUM, FULL_BOUND = 4096, 1792
-"""Where tiles fill their waves, a sum may run so long; beyond, it is cut at the second.
+"""Where tiles fill their waves, a sum may run so long; to twice that it is cut at the second, beyond at twice that.
 
 The error of a sum of k products of normal data is 1.79e-8 sqrt(k) of the result (cuBLAS and champion, 2048 to 16384).
 Read backwards, cuBLAS sums 512 at 1536^3, 768 at 3072^3, 1370 and 1260 of K = 4093 and 5003 (rows not aligned), 4096
@@ -36,7 +36,7 @@ of K = 3584 and 4096 where M = 256. What its parts are for is not known; a cut c
 FEW_BOUND, FEW_ROWS = 384, 256
 """The same where M or N is no more than the second, or the tiles are not enough for two blocks on every SM."""
 WELL_FILLED = 0.8
-FLUSHES = (384, 512, 768, 1024, 1344, 1792)
+FLUSHES = (384, 512, 768, 1024, 1344, 1792, 3584)
 """Where totals cut the sum: few lengths, as each is a kernel of its own; multiples of two tiles whatever TILE_K."""
 SMALL_PRODUCT, SMALL_SHARE_OF_K, SMALL_BOUND = 2**29, 6, 128
 """Products below so many multiply-adds: cuBLAS sums 120 at 333x777x555, 128 at 511^3, 512^3 and 768^3."""
@@ -121,7 +121,9 @@ def longest_allowed(problem: Problem, unaligned: bool, gpu: Gpu) -> int:
         return FEW_BOUND
     if unaligned or waves / math.ceil(waves) < WELL_FILLED:
         return min(max(SHORTEST_BOUND, k // SHARE_OF_K), LONGEST_BOUND)
-    return k if k <= WHOLE_SUM else FULL_BOUND
+    if k <= WHOLE_SUM:
+        return k
+    return FULL_BOUND if k <= 2 * WHOLE_SUM else 2 * FULL_BOUND
 
 
 def longest_sum(problem: Problem, config: ChampionConfig) -> int:
