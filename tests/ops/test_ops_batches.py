@@ -26,6 +26,11 @@ def test_batches_ask_more_kernels():
     assert {kernel.name for kernel in BATCHED} < set(CHAMPIONS)
 
 
+def test_vectors_stay_with_torch():
+    for m, n in ((225, 1), (1, 225)):
+        assert decide(Problem.dense(m, n, 64, dtype=FP16, batch=1000), H200, table=NONE).chosen.name == CUBLAS
+
+
 def test_every_kernel_is_an_option_or_says_why_not():
     decision = decide(PROBLEM, H200, table=NONE)
     named = [option.name for option in decision.options] + [name for name, _ in decision.rejected]

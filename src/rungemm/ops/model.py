@@ -47,7 +47,7 @@ SHARES: dict[str, dict[str, float]] = {
 }
 """Share of a card's peak that full rounds of tiles reach, by kernel and kind of arithmetic."""
 
-UNTIMED = {"champion_mma": 1.2, "batched_mma": 1.3, "champion_batched": 1.15}
+UNTIMED = {"champion_mma": 1.2, "batched_mma": 1.3, "champion_batched": 1.05}
 """As much longer than by its own estimate is a kernel taken to be that was fitted to others and not timed on the cards
 that it is for. So it is called where cuBLAS is far from its peak, not for a close call."""
 

@@ -18,8 +18,9 @@ from ...problem import Problem
 from ..batches import is_shared, rejects_batch, scale_products_launch
 from ..common import after_earlier_launches, cdiv
 from ..plan import Argument, Launch, LaunchPlan, Scalar
-from .champion import SHAPES, ChampionMma, MmaChampionConfig, edge, output_way
+from .champion import SHAPES, TENSOR_MHZ, ChampionMma, MmaChampionConfig, edge, output_way
 from .champion_kernel import champion_mma_kernel
+from .estimate import LAUNCH
 from .rung import MmaConfig
 from .ways import Way
 
@@ -31,6 +32,14 @@ SMALL = ((16, 32, 1, 2), (32, 16, 2, 1), (16, 16, 1, 1))
 GRID_LIMIT = 65535
 """Programs in a grid's second and third dimension: CUDA C++ Programming Guide, table of compute capabilities."""
 
+
+NARROW = 1.6
+"""As much longer than modelled took products with narrow vectors on an H200 (1.3 to 2.3), beyond"""
+LATENCY = 6e-6
+"""these seconds, which small ones take whatever their vectors."""
+
+BLOCK = 275
+"""Clocks of an SM that each block takes, however small: 65536x8x8x64 and 65536x225x1x4 on an H200."""
 
 SHORTEST = 16
 """Of a K step: what Gluon's mma_v2 takes."""
@@ -85,7 +94,14 @@ class BatchedMma(ChampionMma):
         return super().rejects_tile(problem, config)
 
     def estimate(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> float:
-        return 0.0 if problem.is_empty else super().estimate(problem, config, gpu)
+        """The champion's, longer where vectors are narrow, and no shorter than its blocks take to begin."""
+        if problem.is_empty:
+            return 0.0
+        wide = all(way.wide for way in self.ways(problem, config))
+        begun = self.tiles(problem, config) * BLOCK / (1e6 * TENSOR_MHZ * gpu.sms)
+        modelled = super().estimate(problem, config, gpu)
+        more = 0.0 if wide else (NARROW - 1) * max(0.0, modelled - LATENCY)
+        return max(modelled + more, LAUNCH + begun)
 
     def pressure(self, problem: Problem, config: MmaChampionConfig) -> float:
         """As the champion's, and what products bring: the batch's strides, and, where a matrix is smaller than a tile,
