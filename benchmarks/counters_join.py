@@ -22,7 +22,7 @@ from rungemm.sim.counter_names import COUNTERS, Counter
 if TYPE_CHECKING:
     from counters_code import Code
 
-__all__ = ["STSM", "Known", "definition", "measured_value", "read_runs", "records", "show"]
+__all__ = ["LDGSTS", "STSM", "Known", "definition", "measured_value", "read_runs", "records", "show"]
 
 Metrics = Mapping[str, float]
 Totals = Mapping[str, int]
@@ -30,6 +30,12 @@ Totals = Mapping[str, int]
 COPIES = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum"
 STSM = "stmatrix_requests"
 """Kept with the simulator's totals: of ``shared_store_requests``, those that are STSM."""
+
+LDGSTS = "cp_async_instructions"
+"""Kept with them: LDGSTS that fetch for some lane, or write zeros for one."""
+
+GUARDED, GUARDED_EACH = "LTC128B", 32
+"""An LDGSTS of this kind that its guard switches off, for which ncu has 32 wavefronts by instruction, and L1 one."""
 
 RULES = ("alignment", "costs", "counters", "lowering", "tally", "traffic")
 """Modules of rungemm.sim that say what is counted."""
@@ -120,9 +126,27 @@ def definition(name: str, totals: Totals, metrics: Metrics, code: Code | None) -
         if idle.denominator == 1:
             each = f"{code.idle_loads} for each of {copies:,} LDGSTS"
             return ours + int(idle), f"it counts @!PT LDS, which never run: {each}"
+    if name == "shared_load_requests" and code is not None and code.apart and metrics.get(EXECUTED_COPIES):
+        once, copies_once, each_inside = code.apart
+        looped = int(metrics[EXECUTED_COPIES]) - copies_once
+        idle = each_inside * looped
+        if looped >= 0 and idle.denominator == 1:
+            text = f"{once:,} outside loops, {each_inside} for each of {looped:,} LDGSTS in them"
+            return ours + once + int(idle), f"it counts @!PT LDS, which never run: {text}"
+    if name in ("shared_copy_wavefronts", "shared_wavefronts") and (off := _switched_off(totals, metrics, code)):
+        return ours + GUARDED_EACH * off, f"it counts {GUARDED_EACH} for each of {off:,} LDGSTS switched off by a guard"
     if name in ("shared_store_wavefronts", "shared_wavefronts") and read:
         return ours + read // LINE, f"{read // LINE:,} passes in which wgmma reads its operands are in it"
     return None
+
+
+def _switched_off(totals: Totals, metrics: Metrics, code: Code | None) -> int:
+    """LDGSTS that were executed with every lane off and for which ncu has wavefronts nevertheless."""
+    if code is None or not code.guarded or not all(GUARDED in opcode.split(".") for opcode in code.guarded):
+        return 0
+    if LDGSTS not in totals or EXECUTED_COPIES not in metrics:
+        return 0
+    return int(metrics[EXECUTED_COPIES]) - totals[LDGSTS]
 
 
 def why(name: str, totals: Totals, runs: Sequence[Metrics], code: Code | None = None) -> str:
@@ -195,9 +219,6 @@ def _copies_reason(totals: Totals, metrics: Metrics) -> str:
     """Of passes that write what cp.async brought: a line at a time, or less of it."""
     name = "shared_copy_wavefronts"
     theirs = measured_value(COUNTERS[name], metrics, totals)
-    sectors = measured_value(COUNTERS["global_load_sectors"], metrics, totals)
-    if theirs is not None and theirs == sectors:
-        return "one for each 32-byte sector, exactly, where others like it take one for each line (docs/counters.md)"
     if theirs is not None and totals[name] > theirs:
         return "two lines that arrive together may be written together"
     return "parts of a line that arrive apart are written apart"

@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
 from counters_code import code_of
-from counters_join import STSM, Known, read_runs, records, show
+from counters_join import LDGSTS, STSM, Known, read_runs, records, show
 
 from rungemm.hardware import DEFAULT_GPU, Gpu, detect_gpu, find_gpu
 from rungemm.kernels import LADDER
@@ -170,7 +170,11 @@ def simulated(case: Case, shape: tuple[int, int, int]) -> dict[str, int] | str:
             operands = probe_operands(case)
         report = simulate(case.plan, operands)
         instructions = report.observer.instruction_totals()
-        return dict(report.counters) | {STSM: sum(n for name, n in instructions.items() if name.startswith("STSM"))}
+        kept = {
+            key: sum(n for name, n in instructions.items() if name.split(".")[0] == opcode)
+            for key, opcode in ((STSM, "STSM"), (LDGSTS, "LDGSTS"))
+        }
+        return dict(report.counters) | kept
     except (SimulationFault, ValueError, ImportError, NotImplementedError) as error:
         return f"not simulated: {' '.join(str(error).split())[:300]}"
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rungemm.compat import constexpr, gl, jit
+from rungemm.compat import async_copy_commit, async_copy_load, async_copy_wait, constexpr, gl, jit
 from rungemm.compiling import compile_plan
 from rungemm.dtypes import FP16, FP32, INT32
 from rungemm.hardware import find_gpu
@@ -280,6 +280,42 @@ def test_cp_async_costs_what_was_measured_on_an_h200() -> None:
         assert totals["global_load_sectors"] == sectors, name
         if passes is not None:
             assert totals["shared_copy_wavefronts"] == passes, name
+
+
+@jit
+def copy_some_lanes(x, keep, WIDE: constexpr):
+    """A warp copies 128 floats by cp.async, those before ``keep``; zeros are written in place of the others."""
+    layout: constexpr = gl.BlockedLayout([4 if WIDE else 1], [32], [1], [0])
+    plain: constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    at = gl.arange(0, 128, layout)
+    keep = gl.multiple_of(keep, 4)
+    tile = gl.allocate_shared_memory(gl.float32, [128], plain)
+    async_copy_load(tile, x + at, mask=at < keep)
+    async_copy_commit()
+    async_copy_wait(0)
+
+
+@pytest.mark.parametrize(
+    "wide, keep, requests, instructions, passes",
+    [
+        # 16 bytes a lane: four lines fetched; four phases of zeros; half of each.
+        (True, 128, 1, 1, 4), (True, 0, 0, 1, 4), (True, 64, 1, 1, 4),
+        # 4 bytes a lane, so four instructions of one line or one phase; of the third, one line and one phase.
+        (False, 128, 4, 4, 4), (False, 0, 0, 4, 4), (False, 80, 3, 4, 5),
+    ],
+)  # fmt: skip
+def test_zeros_in_place_of_what_a_mask_leaves_out_take_a_stores_passes(
+    wide: bool, keep: int, requests: int, instructions: int, passes: int
+) -> None:
+    """Measured on an H200 for instructions that fetch nothing at all, in the fp32 and fp16 champions' last steps."""
+    x = np.arange(128, dtype="f4")
+    found = Counters()
+    run(copy_some_lanes, 1, x, keep, num_warps=1, WIDE=wide, observer=found)
+    totals, names = found.totals(), found.instruction_totals()
+    assert totals["global_load_requests"] == requests
+    assert totals["async_copy_bytes"] == 4 * keep
+    assert totals["shared_copy_wavefronts"] == totals["shared_wavefronts"] == passes
+    assert sum(n for name, n in names.items() if name.startswith("LDGSTS")) == instructions
 
 
 @pytest.mark.parametrize("name, m", [("warp_specialised", 128), ("ping_pong", 128)])

@@ -184,6 +184,57 @@ def test_instructions_of_another_purpose_are_read_from_the_text(script) -> None:
     assert idle_loads_each(text) == [Fraction(3, 2), Fraction(1)]
 
 
+def test_copies_that_a_guard_switches_off_and_idle_loads_outside_loops(script) -> None:
+    from fractions import Fraction
+
+    from counters_code import Code
+
+    kind = "LDGSTS.E.BYPASS.LTC128B.128"
+    executed = "smsp__inst_executed_op_ldgsts.sum"
+    metrics = {COPIES: 120.0 + 32 * 10, ALL: 170.0 + 32 * 10, LOAD_REQUESTS: 100.0 + 6 + 14, MATRIX_REQUESTS: 0.0,
+               executed: 40.0}  # fmt: skip
+    totals = {"shared_copy_wavefronts": 120, "shared_wavefronts": 170, "shared_load_requests": 100,
+              "cp_async_instructions": 30, "async_copy_bytes": 1}  # fmt: skip
+    names = ("shared_copy_wavefronts", "shared_wavefronts", "shared_load_requests")
+
+    def found(code: Code, **changed: float):
+        return named(script.records({"x": "8"}, [{"x": metrics | changed}], {"x": totals}, {"x": code}))
+
+    code = Code((), None, frozenset({kind}), (6, 12, Fraction(1, 2)))
+    for name in names:
+        assert found(code)[name]["why"].startswith("equal by ncu's definition: "), name
+        for metric in (COPIES, ALL, LOAD_REQUESTS, executed):
+            touched = metric == executed or {COPIES: 0, ALL: 1, LOAD_REQUESTS: 2}[metric] == names.index(name)
+            assert found(code, **{metric: metrics[metric] + 1})[name]["why"].startswith("equal") != touched
+    for other in (frozenset({"LDGSTS.E.BYPASS.128"}), frozenset({kind, "LDGSTS.E"}), frozenset()):
+        assert not found(Code((), None, other))["shared_copy_wavefronts"]["why"].startswith("equal")
+
+
+def test_loops_and_guards_are_read_from_the_text(script) -> None:
+    from fractions import Fraction
+
+    from counters_code import _apart, guarded_copies, in_loops
+
+    text = """
+        /*0800*/               @P1 BRA `(.L_x_1) ;
+        /*0810*/              @!PT LDS RZ, [RZ] ;
+        /*0820*/                   LDGSTS.E.BYPASS.128 [R8], desc[UR14][R20.64] ;
+        /*0830*/                   LDGSTS.E.BYPASS.128 [R8], desc[UR14][R20.64], !P0 ;
+.L_x_0:
+        /*0840*/              @!PT LDS RZ, [RZ] ;
+        /*0850*/              @!P0 LDGSTS.E [R8+0x10], desc[UR14][R20.64] ;
+        /*0860*/               @P0 BRA `(.L_x_0) ;
+.L_x_1:
+        /*0870*/                   LDS R4, [R5] ;
+    """
+    inside, outside = in_loops(text)
+    assert inside.count("LDGSTS") == 1 and outside.count("LDGSTS") == 2
+    assert guarded_copies(text) == {"LDGSTS.E"}
+    assert _apart([text, "/*0000*/ EXIT ;"], [8, 4]) == (8, 16, Fraction(1))
+    assert _apart([text, text], [8, 4]) is None
+    assert _apart([outside], [8]) is None
+
+
 def test_a_sum_with_a_part_missing_is_no_measurement(script) -> None:
     totals = {"shared_load_wavefronts": 3, "bank_conflicts": 0}
     rows = script.records({"x": "8x8x8"}, [{"x": {LOADS: 1.0, LOAD_CONFLICTS: 0.0}}], {"x": totals})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rungemm.sim.traffic import conflict_lanes, matrix_wavefronts, sectors, shared_wavefronts
+from rungemm.sim.traffic import conflict_lanes, matrix_wavefronts, sectors, shared_wavefronts, zero_wavefronts
 
 LANES = np.arange(32, dtype=np.int64)
 
@@ -88,3 +88,19 @@ def test_conflict_lanes_names_lanes_that_collide() -> None:
     assert len(lanes) == 8
     assert {8 * lane % 32 for lane in lanes} == {bank}
     assert len(conflict_lanes(4 * LANES, 4, load=True)[1]) == 1
+
+
+@pytest.mark.parametrize("width, dense", [(4, 1), (8, 2), (16, 4)])
+def test_zeros_are_written_as_stores_write(width: int, dense: int, rng: np.random.Generator) -> None:
+    every, none = np.ones(32, bool), np.zeros(32, bool)
+    assert zero_wavefronts(width * LANES, width, every) == dense
+    assert zero_wavefronts(width * LANES, width, none) == 0
+    assert zero_wavefronts(128 * LANES, width, every) == 32
+    # One lane takes one pass, the lanes of one phase (half of them conflicting) as many as they are.
+    assert zero_wavefronts(128 * LANES, width, LANES == 13) == 1
+    per_phase = 32 // dense
+    assert zero_wavefronts(128 * LANES, width, LANES // per_phase == 0) == per_phase
+    places = rng.integers(0, 64, (20, 32)) * width
+    assert np.array_equal(
+        zero_wavefronts(places, width, np.ones((20, 32), bool)), shared_wavefronts(places, width, load=False)[0]
+    )

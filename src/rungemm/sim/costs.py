@@ -17,7 +17,15 @@ from ..layouts.shared import shared_rank
 from .events import Event
 from .exchange import exchange
 from .lowering import SharedInstructions, bits_set, global_vector, shared_instructions, thread_offsets
-from .traffic import LINE, conflict_lanes, distinct_blocks, matrix_wavefronts, sectors, shared_wavefronts
+from .traffic import (
+    LINE,
+    conflict_lanes,
+    distinct_blocks,
+    matrix_wavefronts,
+    sectors,
+    shared_wavefronts,
+    zero_wavefronts,
+)
 
 __all__ = [
     "Conflict",
@@ -99,8 +107,16 @@ def global_cost(event: Event) -> Counts:
         counts.update(global_load_elements=moved, global_load_bytes=moved * size, async_copy_bytes=moved * size)
         # Written line by line as they were read.
         wavefronts = int(distinct_blocks(addresses, width * size, LINE, active).sum())
+        issued = requests
+        if event.mask is not None and not np.all(event.mask):
+            # A lane that the mask leaves out fetches nothing and writes zeros; one that owns nothing is switched off.
+            idle = owners.unique[:, :, firsts].transpose(0, 2, 1) & ~active
+            assert event.shared_bytes is not None
+            places = thread_offsets(event.layout, event.shape, event.num_warps, event.shared_bytes())[:, :, firsts]
+            wavefronts += int(zero_wavefronts(places.transpose(0, 2, 1), width * size, idle).sum())
+            issued = int((active | idle).any(axis=-1).sum())
         counts.update(shared_copy_wavefronts=wavefronts, shared_wavefronts=wavefronts)
-        counts[mnemonic("LDGSTS", width * size)] += requests
+        counts[mnemonic("LDGSTS", width * size)] += issued
     elif event.kind == "global_store":
         counts.update(global_store_requests=requests, global_store_sectors=touched, l2_write_bytes=32 * touched)
         counts.update(global_store_elements=moved, global_store_bytes=moved * size)

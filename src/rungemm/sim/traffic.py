@@ -9,6 +9,7 @@ array whose last axis is the lanes. Rules and their evidence (SIMULATOR.md, meas
 - A wide LOAD needs half the phases when every lane wants the address of its neighbour lane^1, or every lane that of
   lane^2.
 - ldmatrix and stmatrix take one phase for each 8x8 matrix: eight rows of 16 bytes.
+- The zeros that a cp.async writes for lanes that are masked off are stored as ST would store them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ __all__ = [
     "sectors",
     "shared_phases",
     "shared_wavefronts",
+    "zero_wavefronts",
 ]
 
 SECTOR = 32
@@ -103,6 +105,27 @@ def shared_wavefronts(offsets: Ints, width: int, *, load: bool) -> tuple[Ints, I
         split = touched[chosen].reshape(-1, int(count), WARP // int(count) * words)
         cost[chosen] = _busiest_bank(split).sum(axis=1)
     return cost.reshape(shape), (cost - phases).reshape(shape)
+
+
+def zero_wavefronts(offsets: Ints, width: int, active: Bools) -> Ints:
+    """Wavefronts in which cp.async writes zeros, for lanes that fetch nothing: those of stores by these lanes alone.
+
+    Args:
+        offsets: int64 [..., 32], byte offset of each lane.
+        width: bytes a lane: 4, 8 or 16.
+        active: bool [..., 32], lanes that write zeros.
+
+    Returns:
+        int64 [...].
+    """
+    phases = max(width // WORD, 1)
+    split = (*offsets.shape[:-1], phases, WARP // phases)
+    where, on = offsets.reshape(split), active.reshape(split)
+    # An idle lane repeats the address of one that is active, so that it adds nothing; a phase of idle ones is none.
+    leader = np.take_along_axis(where, np.argmax(on, axis=-1)[..., None], axis=-1)
+    words = np.where(on, where, leader)[..., None] // WORD + np.arange(phases)
+    cost = _busiest_bank(words.reshape(*split[:-1], WARP))
+    return np.asarray(np.where(on.any(axis=-1), cost, 0).sum(axis=-1), np.int64)
 
 
 def matrix_wavefronts(rows: Ints) -> tuple[Ints, Ints]:
