@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-__all__ = ["DEFAULT_GPU", "ZOO", "Gpu", "detect_gpu", "find_gpu", "match_gpu"]
+__all__ = ["DEFAULT_GPU", "HOPPER_TENSOR_MHZ", "ZOO", "Gpu", "detect_gpu", "find_gpu", "match_gpu"]
 
 KIB = 1024
 MIB = 1024 * 1024
@@ -87,10 +87,14 @@ _AD10X_PRO = {"tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048
 _H100 = {"tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192}
 
 
+HOPPER_TENSOR_MHZ = 1830
+"""The clock at which NVIDIA quotes Hopper's tensor cores, lower than the boost clock of everything else."""
+
+
 def _hopper(name: str, title: str, dram_gbs: float, dram_gib: int, l2: int, source: str) -> Gpu:
-    # The datasheet's dense tensor figures (bf16 989.4) are at 1830 MHz, its fp32 (66.9) at 1980 MHz: NVIDIA quotes the
-    # tensor cores at a lower boost clock. Both are kept as published.
-    peaks = MappingProxyType(dict(_peaks(132, 1830, 256, _H100)) | {"fp32": 132 * 1980e6 * 256 / 1e12})
+    # The datasheet's dense tensor figures (bf16 989.4) are at 1830 MHz, its fp32 (66.9) at 1980 MHz. Both are kept as
+    # published.
+    peaks = MappingProxyType(dict(_peaks(132, HOPPER_TENSOR_MHZ, 256, _H100)) | {"fp32": 132 * 1980e6 * 256 / 1e12})
     return Gpu(
         name, title, 90, 132, 1980, peaks, dram_gbs, l2, dram_gib * 1024 * MIB,
         shared_per_sm=228 * KIB, shared_per_block=227 * KIB, max_threads_per_sm=2048, max_blocks_per_sm=32,

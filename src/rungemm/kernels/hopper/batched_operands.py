@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from ...compat import gl
@@ -13,8 +13,9 @@ from ..copies import transposed
 from ..plan import Descriptor
 from .operands import TMA_MAX_EXTENT, TMA_MAX_PITCH, Operand, operand_of, swapped, tma_reason
 from .prepare import Copy
+from .setup import Setup
 
-__all__ = ["BatchedSetup", "batched_descriptor", "batched_operand", "flattened", "set_up_batch"]
+__all__ = ["batched_descriptor", "batched_operand", "flattened", "set_up_batch"]
 
 
 def tma_batch_reason(matrix: Matrix, batch: int) -> str | None:
@@ -70,28 +71,8 @@ def flattened(matrix: Matrix, batch: int, columns: bool) -> Matrix | None:
     return replace(matrix, rows=batch * matrix.rows, row_stride=pitch, batch_stride=0)
 
 
-@dataclass(frozen=True)
-class BatchedSetup:
-    """The turned problem and its operands, as :class:`.setup.Setup` has them for one product.
-
-    Attributes:
-        problem: what the kernel computes.
-        a, b: operands of the problem or of a copy in a workspace; their matrices are one product's.
-        d: how TMA writes D, or ``None`` where it cannot.
-        a_in_registers: wgmma reads fp32 along K only, and A lies across it.
-        copies: to be made first.
-    """
-
-    problem: Problem
-    a: Operand
-    b: Operand
-    d: Operand | None
-    a_in_registers: bool
-    copies: tuple[Copy, ...]
-
-
 @lru_cache(maxsize=64)
-def set_up_batch(problem: Problem, swap: bool) -> BatchedSetup | str:
+def set_up_batch(problem: Problem, swap: bool) -> Setup | str:
     """The batch for the kernel, ``swap``: with B in the place of A; or, as a string, why it cannot be.
 
     An operand that TMA cannot move is copied first, line by line, where all products' lines lie at one stride.
@@ -117,7 +98,7 @@ def set_up_batch(problem: Problem, swap: bool) -> BatchedSetup | str:
             copies.append(copy)
         operands.append(found)
     d = batched_operand("D", turned.d, problem.batch, written=True)
-    return BatchedSetup(
+    return Setup(
         replace(turned, a=operands[0].matrix, b=operands[1].matrix),
         operands[0],
         operands[1],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...dtypes import BF16, FP16, FP32, INT32
-from ...hardware import Gpu
+from ...hardware import HOPPER_TENSOR_MHZ, Gpu
 from ...problem import Problem
 from ..base import Kernel
 from ..common import cdiv
@@ -23,15 +23,12 @@ from .champion_kernel import champion_hopper_kernel
 from .estimate import ACTIVATION_CLOCKS, Work, seconds
 from .operands import swapped
 from .prepare import copy_launches, copy_seconds
-from .rung import RungConfig, rejects_parts, rejects_problem, rejects_tile, staging_constants
+from .rung import ScheduledConfig, rejects_problem, rejects_schedule, rejects_tile, staging_constants
 from .scale import scale_launch
 from .setup import Setup, set_up
 from .tuned import nearest
 
 __all__ = ["ChampionHopper", "HopperConfig"]
-
-TENSOR_MHZ = 1830
-"""The clock at which the datasheet's tensor-core peaks hold (see :mod:`rungemm.hardware`)."""
 
 
 NEIGHBOUR = 1.15
@@ -55,29 +52,16 @@ def pitch_of(problem: Problem) -> int:
 
 
 @dataclass(frozen=True)
-class HopperConfig(RungConfig):
+class HopperConfig(ScheduledConfig):
     """One setting of the champion.
 
-    Attributes:
-        stages: K steps in the ring.
-        group: rows of tiles walked together.
-        schedule: who multiplies: ``num_warps`` warps "together"; two such partitions, "halves" of each tile's rows; or
-            two partitions taking whole tiles by "turns" (ping-pong).
-        part_n: columns of D staged at once on their way out.
-        buffers: such parts in shared memory, by turns.
-        swap: B takes wgmma's M and A its N.
+    Attributes (and those of :class:`.rung.ScheduledConfig`):
         stream: the tiles beyond the last full wave are shared by all programs, along K.
         programs: programs in the grid; 0 for one per SM. Never more than tiles, or than K steps where they are shared.
         promote: K steps that the tensor cores add up before a rounded fp32 addition; 0 for all.
         splits: runs of K steps into which every tile is cut; a second launch adds up their sums (not with ``stream``).
     """
 
-    stages: int = 4
-    group: int = 8
-    schedule: str = "together"
-    part_n: int = 64
-    buffers: int = 2
-    swap: bool = False
     stream: bool = False
     programs: int = 0
     promote: int = 0
@@ -92,16 +76,6 @@ class HopperConfig(RungConfig):
         text += (f"g{self.group}" if self.group != 8 else "") + ("+k" if self.stream else "")
         text += (f"s{self.splits}" if self.splits > 1 else "") + (f"@{self.programs}" if self.programs else "")
         return text + (f"p{self.promote}" if self.promote else "")
-
-    @property
-    def owners(self) -> int:
-        """Partitions that multiply."""
-        return 1 if self.schedule == "together" else 2
-
-    @property
-    def part_m(self) -> int:
-        """Rows of a tile that one of them takes."""
-        return self.tile_m // 2 if self.schedule == "halves" else self.tile_m
 
 
 class ChampionHopper(Kernel[HopperConfig]):
@@ -121,14 +95,9 @@ class ChampionHopper(Kernel[HopperConfig]):
             return reason
         if config.stages < 2 and problem.k * (3 if problem.precision == "tf32x3" else 1) > config.tile_k:
             return "stages is 1: a stage is released only when the next is multiplied, so 2 for several K steps"
-        if config.schedule not in ("together", "halves", "turns"):
-            return f"schedule is {config.schedule!r}: 'together', 'halves' or 'turns'"
-        reason = rejects_parts(config.part_n, config.buffers, config.tile_n)
+        reason = rejects_schedule(config, 2 if config.promote else 1)
         if reason is not None:
             return reason
-        accumulators = config.part_m * config.tile_n // (32 * config.num_warps) * (2 if config.promote else 1)
-        if accumulators > 192:
-            return f"{accumulators} accumulator registers a thread: 192 at most leave room for the rest"
         if not 1 <= config.splits <= max(1, cdiv(problem.k, config.tile_k)):
             return f"splits is {config.splits}: from 1 to the {cdiv(problem.k, config.tile_k)} K steps"
         if config.splits > 1 and config.stream:
@@ -201,7 +170,7 @@ class ChampionHopper(Kernel[HopperConfig]):
             config.tile_m, config.tile_n, config.tile_k, self.tiles(problem, config),
             cdiv(setup.problem.k, config.tile_k), self.programs(problem, config, gpu),
             self.resident(problem, config, gpu), config.stages, gpu.sms, dtype.bytes, problem.d.dtype.bytes,
-            peak / gpu.sms / (1e6 * TENSOR_MHZ), problem.minimum_bytes, 1e9 * gpu.dram_gbs,
+            peak / gpu.sms / (1e6 * HOPPER_TENSOR_MHZ), problem.minimum_bytes, 1e9 * gpu.dram_gbs,
             copy_seconds(setup.copies, gpu), config.stream, config.schedule == "turns", setup.a_in_registers,
             config.promote, config.splits, inside / (config.tile_m + config.tile_n), 4 * m * n,
             ACTIVATION_CLOCKS[activation_of(problem)],

@@ -13,24 +13,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...dtypes import BF16, FP16, FP32
-from ...hardware import Gpu
+from ...hardware import HOPPER_TENSOR_MHZ, Gpu
 from ...problem import Problem
 from ..base import Kernel
 from ..batches import is_shared, moved_bytes, output_arguments, rejects_batch, scale_products_launch
 from ..common import cdiv
 from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar
 from .batched_kernel import batched_kernel
-from .batched_operands import BatchedSetup, batched_descriptor, set_up_batch
+from .batched_operands import batched_descriptor, set_up_batch
 from .candidates import shapes
 from .estimate import CLOCK, LAUNCH, Work, seconds
 from .operands import element_type, shared_layout
 from .prepare import copy_launches, copy_seconds
-from .rung import RungConfig, rejects_parts, rejects_tile
+from .rung import ScheduledConfig, rejects_schedule, rejects_tile
+from .setup import Setup
 
 __all__ = ["BatchedConfig", "ChampionBatched"]
-
-TENSOR_MHZ = 1830
-"""The clock at which the datasheet's tensor-core peaks hold (see :mod:`rungemm.hardware`)."""
 
 STORED_ALONE = 0.34
 """Clocks of an SM for an element of a tile that ordinary stores write, where D's lines are no whole vectors. They bound
@@ -41,37 +39,15 @@ MOST_COPIED = 1 << 31
 
 
 @dataclass(frozen=True)
-class BatchedConfig(RungConfig):
+class BatchedConfig(ScheduledConfig):
     """One setting.
 
-    Attributes:
-        stages: K steps in the ring.
-        group: rows of tiles walked together.
-        schedule: who multiplies: ``num_warps`` warps "together"; two such partitions, "halves" of each tile's rows; or
-            two partitions taking whole tiles by "turns" (ping-pong).
-        part_n: columns of D staged at once on their way out.
-        buffers: such parts in shared memory, by turns.
-        swap: B takes wgmma's M and A its N.
+    Attributes (and those of :class:`.rung.ScheduledConfig`):
         crowd: programs an SM; several hide each other's waits, each with a smaller ring.
     """
 
-    stages: int = 4
-    group: int = 8
-    schedule: str = "together"
-    part_n: int = 64
     buffers: int = 1
-    swap: bool = False
     crowd: int = 1
-
-    @property
-    def owners(self) -> int:
-        """Partitions that multiply."""
-        return 1 if self.schedule == "together" else 2
-
-    @property
-    def part_m(self) -> int:
-        """Rows of a tile that one of them takes."""
-        return self.tile_m // 2 if self.schedule == "halves" else self.tile_m
 
 
 class ChampionBatched(Kernel[BatchedConfig]):
@@ -90,14 +66,9 @@ class ChampionBatched(Kernel[BatchedConfig]):
             return reason
         if config.stages < 2:
             return f"stages is {config.stages}: a stage is released only when the next is multiplied, so 2 at least"
-        if config.schedule not in ("together", "halves", "turns"):
-            return f"schedule is {config.schedule!r}: 'together', 'halves' or 'turns'"
-        reason = rejects_parts(config.part_n, config.buffers, config.tile_n)
+        reason = rejects_schedule(config)
         if reason is not None:
             return reason
-        accumulators = config.part_m * config.tile_n // (32 * config.num_warps)
-        if accumulators > 192:
-            return f"{accumulators} accumulator registers a thread: 192 at most leave room for the rest"
         if not 1 <= config.crowd <= 8 or (config.crowd > 1 and self.max_registers(config, gpu) is None):
             return f"crowd is {config.crowd}: so many programs do not fit the registers of an SM (1 to 8, 'together')"
         tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k)
@@ -160,7 +131,7 @@ class ChampionBatched(Kernel[BatchedConfig]):
             Work(
                 config.tile_m, config.tile_n, config.tile_k, self.tiles(problem, config),
                 cdiv(setup.problem.k, config.tile_k), programs, crowd * gpu.sms, config.stages, gpu.sms,
-                dtype.bytes, problem.d.dtype.bytes, peak / gpu.sms / (1e6 * TENSOR_MHZ), moved_bytes(problem),
+                dtype.bytes, problem.d.dtype.bytes, peak / gpu.sms / (1e6 * HOPPER_TENSOR_MHZ), moved_bytes(problem),
                 1e9 * gpu.dram_gbs, copy_seconds(setup.copies, gpu), False, config.schedule == "turns",
                 setup.a_in_registers, 0, 1, inside / (config.tile_m + config.tile_n), 4 * m * n * problem.batch,
             )
@@ -223,7 +194,7 @@ class ChampionBatched(Kernel[BatchedConfig]):
         return LaunchPlan(self.name, (*copy_launches(copies), launch), workspaces).overlapping()
 
     def arguments(
-        self, setup: BatchedSetup, config: BatchedConfig
+        self, setup: Setup, config: BatchedConfig
     ) -> tuple[tuple[tuple[str, Argument], ...], tuple[tuple[str, Any], ...]]:
         """The launch's arguments and constants."""
         problem, batch = setup.problem, setup.problem.batch

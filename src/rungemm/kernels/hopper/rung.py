@@ -17,7 +17,10 @@ from .prepare import copy_launches
 from .scale import scale_launch
 from .setup import Setup, better_swapped, set_up
 
-__all__ = ["HopperRung", "RungConfig", "rejects_parts", "rejects_problem", "rejects_tile", "staging_constants"]
+__all__ = [
+    "HopperRung", "RungConfig", "ScheduledConfig", "rejects_parts", "rejects_problem", "rejects_schedule",
+    "rejects_tile", "staging_constants",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,38 @@ class RungConfig(TileConfig):
     num_warps: int = 8
     stages: int = 1
     group: int = 1
+
+
+@dataclass(frozen=True)
+class ScheduledConfig(RungConfig):
+    """What the champions of one product and of batches set alike.
+
+    Attributes:
+        stages: K steps in the ring.
+        group: rows of tiles walked together.
+        schedule: who multiplies: ``num_warps`` warps "together"; two such partitions, "halves" of each tile's rows; or
+            two partitions taking whole tiles by "turns" (ping-pong).
+        part_n: columns of D staged at once on their way out.
+        buffers: such parts in shared memory, by turns.
+        swap: B takes wgmma's M and A its N.
+    """
+
+    stages: int = 4
+    group: int = 8
+    schedule: str = "together"
+    part_n: int = 64
+    buffers: int = 2
+    swap: bool = False
+
+    @property
+    def owners(self) -> int:
+        """Partitions that multiply."""
+        return 1 if self.schedule == "together" else 2
+
+    @property
+    def part_m(self) -> int:
+        """Rows of a tile that one of them takes."""
+        return self.tile_m // 2 if self.schedule == "halves" else self.tile_m
 
 
 def rejects_problem(name: str, problem: Problem, gpu: Gpu) -> str | None:
@@ -73,6 +108,19 @@ def rejects_parts(part_n: int, buffers: int, tile_n: int) -> str | None:
         return f"part_n is {part_n}: a power of two from 8 to tile_n, {tile_n}"
     if buffers < 1 or tile_n // part_n % buffers:
         return f"{buffers} buffers for {tile_n // part_n} slices of D: the slices must be a multiple of the buffers"
+    return None
+
+
+def rejects_schedule(config: ScheduledConfig, sums: int = 1) -> str | None:
+    """What the multiplying partitions ask, where each keeps ``sums`` accumulators of its part of a tile."""
+    if config.schedule not in ("together", "halves", "turns"):
+        return f"schedule is {config.schedule!r}: 'together', 'halves' or 'turns'"
+    reason = rejects_parts(config.part_n, config.buffers, config.tile_n)
+    if reason is not None:
+        return reason
+    accumulators = config.part_m * config.tile_n // (32 * config.num_warps) * sums
+    if accumulators > 192:
+        return f"{accumulators} accumulator registers a thread: 192 at most leave room for the rest"
     return None
 
 

@@ -19,7 +19,7 @@ class Setup:
 
     Attributes:
         problem: what the kernel computes; with tf32x3 its K is three times as long.
-        a, b: the operands, of the problem or of a copy in a workspace.
+        a, b: the operands, of the problem or of a copy in a workspace; of a batch, one product's.
         d: how TMA writes D, or ``None`` where it cannot.
         a_in_registers: wgmma reads fp32 along K only, and A lies across it: A goes through registers.
         copies: to be made first.

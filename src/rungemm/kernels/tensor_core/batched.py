@@ -13,12 +13,12 @@ from math import gcd
 from typing import Any
 
 from ...compat import constexpr, gl, jit
-from ...hardware import Gpu
+from ...hardware import HOPPER_TENSOR_MHZ, Gpu
 from ...problem import Problem
 from ..batches import is_shared, rejects_batch, scale_products_launch
 from ..common import after_earlier_launches, cdiv
 from ..plan import Argument, Launch, LaunchPlan, Scalar
-from .champion import SHAPES, TENSOR_MHZ, ChampionMma, MmaChampionConfig, edge, output_way
+from .champion import SHAPES, ChampionMma, MmaChampionConfig, edge, output_way
 from .champion_kernel import champion_mma_kernel
 from .estimate import LAUNCH
 from .rung import MmaConfig
@@ -98,7 +98,7 @@ class BatchedMma(ChampionMma):
         if problem.is_empty:
             return 0.0
         wide = all(way.wide for way in self.ways(problem, config))
-        begun = self.tiles(problem, config) * BLOCK / (1e6 * TENSOR_MHZ * gpu.sms)
+        begun = self.tiles(problem, config) * BLOCK / (1e6 * HOPPER_TENSOR_MHZ * gpu.sms)
         modelled = super().estimate(problem, config, gpu)
         more = 0.0 if wide else (NARROW - 1) * max(0.0, modelled - LATENCY)
         return max(modelled + more, LAUNCH + begun)

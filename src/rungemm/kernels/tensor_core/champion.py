@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ...compat import gl
 from ...dtypes import FP32
-from ...hardware import Gpu
+from ...hardware import HOPPER_TENSOR_MHZ, Gpu
 from ...problem import Matrix, Problem
 from ..common import cdiv, gemm_arguments
 from ..copies import copy_launches, copy_seconds
@@ -27,9 +27,6 @@ from .rung import SHAPE, MmaConfig, MmaRung
 from .ways import Way, copy_layout, near_axis, vector_of, way_of
 
 __all__ = ["ChampionMma", "MmaChampionConfig"]
-
-TENSOR_MHZ = 1830
-"""On sm_90 the tensor cores' peak holds at this clock (see :mod:`rungemm.hardware`), elsewhere at the boost clock."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,7 @@ class ChampionMma(MmaRung):
         ways = self.ways(problem, config)
         splits, each = self.splits(problem, config) if problem.k else (1, 0)
         tiles = self.tiles(problem, config)
-        hertz = 1e6 * (TENSOR_MHZ if gpu.arch == 90 else gpu.boost_mhz)
+        hertz = 1e6 * (HOPPER_TENSOR_MHZ if gpu.arch == 90 else gpu.boost_mhz)
         peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
         return seconds(
             Work(
