@@ -239,7 +239,24 @@ def retry(gpu: Gpu) -> Iterator[Case]:
                replace(square, group=16))  # fmt: skip
 
 
-PARTS = {"retry": retry, "big": big, "skinny": skinny, "llm": llm, "odd": odd, "tf32": single, "tf32x3": triple}
+def training(gpu: Gpu) -> Iterator[Case]:
+    """Forward and both gradients: A and B in every order, D from 256 to 14336 wide."""
+    for shape in suite_named("training"):
+        problem = shape.problem(BF16)
+        settings = [tile(128, 128, "turns"), tile(128, 256, "halves"), tile(256, 128, "halves")]
+        tiles = -(-problem.m // 128) * -(-problem.n // 256)
+        if tiles < 4 * gpu.sms:  # the last round's share is large
+            half = tile(128, 256, "halves", stream=True)
+            settings += [half, replace(half, tile_n=128), tile(64, 256, "turns")]
+        if tiles < gpu.sms:
+            settings += [tile(128, 128, "halves", splits=2), tile(128, 256, "halves", splits=4)]
+        yield case(problem, gpu, 3, *settings)
+
+
+PARTS = {
+    "training": training, "retry": retry, "big": big, "skinny": skinny, "llm": llm, "odd": odd, "tf32": single,
+    "tf32x3": triple,
+}  # fmt: skip
 
 
 def contenders_of(problem: Problem, configs: list[HopperConfig], gpu: Gpu) -> list[Ours]:

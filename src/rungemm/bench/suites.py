@@ -76,6 +76,24 @@ def _models() -> Iterator[Shape]:
             yield Shape(tokens, n, k, layout="NT", label=name)
 
 
+TRAINING: dict[str, tuple[tuple[int, int], ...]] = {
+    # (N, K) of every linear layer of a block, and of the vocabulary where it is small; the first is
+    # examples/library_llama.py's model.
+    "Llama, width 1024": ((1024, 1024), (256, 1024), (3584, 1024), (1024, 3584), (8192, 1024)),
+    "Llama-3.2-1B": ((2048, 2048), (512, 2048), (8192, 2048), (2048, 8192)),
+    "Llama-3-8B": ((4096, 4096), (1024, 4096), (14336, 4096), (4096, 14336)),
+}
+
+
+def _training() -> Iterator[Shape]:
+    tokens = 4096
+    for name, weights in TRAINING.items():
+        for n, k in weights:
+            yield Shape(tokens, n, k, layout="NT", label=f"{name}, forward")
+            yield Shape(tokens, k, n, layout="NN", label=f"{name}, gradient of the input")
+            yield Shape(n, k, tokens, layout="TN", label=f"{name}, gradient of the weight")
+
+
 def _decode() -> Iterator[Shape]:
     for tokens, (n, k) in itertools.product((1, 2, 4, 8, 16, 32, 64), ((4096, 4096), (28672, 4096), (4096, 14336))):
         yield Shape(tokens, n, k, layout="NT")
@@ -113,6 +131,8 @@ SUITES: dict[str, tuple[str, Callable[[], Iterator[Shape]]]] = {
     "squares": ("M = N = K from 128 to 16384", _squares),
     "llm": ("projections of Llama-3-8B by token count", _llm),
     "models": ("projections of Llama-3-70B, Qwen2.5-7B, Mixtral-8x7B by token count", _models),
+    "training": ("three products for every linear layer of Llama models, at 4096 tokens: forward and both gradients",
+                 _training),
     "decode": ("a few tokens by large weights: bound by memory", _decode),
     "ragged": ("sizes that divide by nothing", _ragged),
     "deep": ("tiny M and N, long K: too few tiles to fill a card without splitting K", _deep),

@@ -71,7 +71,7 @@ function by(values, key) {
 }
 
 // Suites in the order of their interest; what is not named comes last.
-const SUITES = ["ladder", "cross27", "tensor", "squares", "llm", "models", "decode", "ragged", "fp32-small", "deep", "batch", "peers"];
+const SUITES = ["ladder", "cross27", "tensor", "squares", "llm", "models", "training", "decode", "ragged", "fp32-small", "deep", "batch", "peers"];
 function suiteOrder(suite) {
   return SUITES.indexOf(suite) >>> 0;
 }
