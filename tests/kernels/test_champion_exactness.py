@@ -37,6 +37,15 @@ def exact(problem: Problem, config: ChampionConfig) -> ChampionConfig:
     return as_exact(problem, config, allowed(problem))
 
 
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+def test_a_k_too_short_to_cut_is_one_sum(rng, layout):
+    """Shorter than the shortest stretch between totals, and no multiple of every tile_k."""
+    for k in (200, 300, *rng.integers(1, min(FLUSHES), 8).tolist()):
+        problem = Problem.dense(8192, 8192, k, layout=layout)
+        found = list(CHAMPION.configs(problem, DEFAULT_GPU))
+        assert found and all(config.flush_k == 0 for config in found), k
+
+
 @pytest.mark.parametrize("suite", ["squares", "cross27", "ragged", "deep", "models"])
 def test_every_default_keeps_the_rule(suite):
     for shape in suite_named(suite):

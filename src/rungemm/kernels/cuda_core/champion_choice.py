@@ -146,8 +146,10 @@ def as_exact(problem: Problem, config: ChampionConfig, allowed: int) -> Champion
     if problem.m * problem.n * k < SMALL_PRODUCT:
         step = 2 * config.tile_k
         return replace(config, splits=max(config.splits, cdiv(k, max(step, allowed // step * step))))
+    flush = max((flush for flush in FLUSHES if flush <= allowed), default=0)
+    if flush == 0:
+        return config  # all of a K that short may be one sum; it is too long by what a last, odd tile adds
     # Totals go through memory by lanes: with 8 rows of lanes in half sectors, up to 2.3% slower.
-    flush = max(flush for flush in FLUSHES if flush <= allowed)
     return replace(config, flush_k=flush, lanes_m=min(config.lanes_m, 4))
 
 
