@@ -1,22 +1,21 @@
-"""A Llama-style block, trained twice from the same weights: with torch's linear layers, and patched.
+"""A Llama-style model, trained twice from the same weights: with torch's linear layers, and patched.
 
-    python examples/library_llama.py [--steps 50] [--dtype bf16|fp32] [--tokens 2048] [--out FILE.json]
+    python examples/library_llama.py [--steps 50] [--dtype bf16|fp32] [--blocks 2] [--tokens 2048] [--width 1024]
 
 The block is the real one (RMSNorm, rotary positions, grouped-query attention, SwiGLU), with Llama-3-8B's proportions
 scaled by ``--width``. Both runs see the same data, turn by turn; the losses must agree within what the type allows. A
-step's time is the median over the second half of the steps, of forward, backward and optimiser together.
+step's time, of forward, backward and optimiser together, is the median over the second half of the steps;
+``benchmarks/llama_step.py`` compares the times with care.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import json
-import platform
 import statistics
 import sys
 import time
-from pathlib import Path
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -98,81 +97,98 @@ class Model(nn.Module):
         return self.head(self.norm(x))
 
 
-def choices(model: nn.Module, rows: int, dtype: str) -> dict[str, str]:
-    """What the library runs for each linear layer's forward product."""
-    return {
-        name: rungemm.explain_dispatch(
-            (rows, layer.out_features, layer.in_features), dtype=dtype, layout="NT", precision="ieee"
-        ).chosen.name
-        for name, layer in model.named_modules()
-        if isinstance(layer, nn.Linear)
-    }
+class Run:
+    """Models that start from the same weights and train on the same text, step by step."""
+
+    def __init__(self, arguments: argparse.Namespace, kinds: dict[str, Callable[[nn.Module], nn.Module]]) -> None:
+        """``kinds``: what is done to the model of each name, :func:`rungemm.patch` or nothing."""
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[arguments.dtype]
+        self.width = arguments.width or (1024 if self.device == "cuda" else 128)
+        self.tokens = arguments.tokens or (2048 if self.device == "cuda" else 32)
+        self.vocabulary = 8192 if self.device == "cuda" else 256
+        torch.manual_seed(0)
+        first = Model(self.width, arguments.blocks, self.vocabulary).to(self.device, self.dtype)
+        self.models = {name: kind(copy.deepcopy(first)) for name, kind in kinds.items()}
+        self.optimisers = {name: torch.optim.AdamW(m.parameters(), lr=3e-4) for name, m in self.models.items()}
+
+    def text(self) -> Tensor:
+        """Two sequences with patterns to learn: each word is the one before it plus a constant of the sequence."""
+        words = self.vocabulary // 16
+        start, stride = torch.randint(words, (2, 2, 1), device=self.device)
+        return (start + stride * torch.arange(self.tokens + 1, device=self.device)) % words
+
+    def step(self, name: str, text: Tensor) -> Tensor:
+        """Forward, backward and optimiser of one model; its loss."""
+        logits = self.models[name](text[:, :-1])
+        loss = F.cross_entropy(logits.float().flatten(0, 1), text[:, 1:].flatten())
+        self.optimisers[name].zero_grad()
+        loss.backward()
+        self.optimisers[name].step()
+        return loss.detach()
+
+    def synchronize(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def train(self, steps: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+        """Every model's loss at every step, and the step's seconds; who goes first changes from step to step."""
+        losses: dict[str, list[float]] = {name: [] for name in self.models}
+        seconds: dict[str, list[float]] = {name: [] for name in self.models}
+        for step in range(steps):
+            text = self.text()
+            for name in list(self.models)[:: 1 if step % 2 else -1]:
+                self.synchronize()
+                begin = time.perf_counter()
+                loss = self.step(name, text)
+                self.synchronize()
+                seconds[name].append(time.perf_counter() - begin)
+                losses[name].append(loss.item())
+        return losses, seconds
 
 
-def synchronize(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+def difference(one: list[float], other: list[float]) -> float:
+    """The largest relative difference of two runs' losses."""
+    return max(abs(x - y) / abs(x) for x, y in zip(one, other, strict=True))
+
+
+ALLOWED = {"bf16": 0.03, "fp32": 0.002}
+"""How far the losses may be apart: sums in another order round otherwise, and training amplifies it."""
+
+
+def parser_of(text: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=text)
+    parser.add_argument("--steps", type=int, default=50, help="of training, whose losses are compared")
+    parser.add_argument("--dtype", choices=tuple(ALLOWED), default="bf16")
+    parser.add_argument("--blocks", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=0, help="of a sequence; two sequences a step")
+    parser.add_argument("--width", type=int, default=0, help="of the model: 1024 on a card, 128 on a CPU")
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command's arguments; those that no model can have end it with one line."""
+    arguments = parser.parse_args()
+    for name in ("steps", "blocks"):
+        if getattr(arguments, name) < 1:
+            parser.error(f"--{name} is {getattr(arguments, name)}: give 1 or more")
+    if arguments.width not in (0, 128, 256, 384) and (arguments.width < 0 or arguments.width % 512):
+        parser.error(f"--width is {arguments.width}: 4 heads of 128 share a key; give a multiple of 512")
+    if arguments.tokens < 0:
+        parser.error(f"--tokens is {arguments.tokens}: give 1 or more")
+    return arguments
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16")
-    parser.add_argument("--tokens", type=int, default=0, help="of a sequence; two sequences a step")
-    parser.add_argument("--width", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="write losses and times of every step as JSON")
-    arguments = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    width = arguments.width or (1024 if device == "cuda" else 128)
-    tokens = arguments.tokens or (2048 if device == "cuda" else 32)
-    dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[arguments.dtype]
-    torch.manual_seed(0)
-    plain = Model(width, 2, 8192 if device == "cuda" else 256).to(device, dtype)
-    patched = rungemm.patch(copy.deepcopy(plain))
-    models = {"torch": plain, "patched": patched}
-    optimisers = {name: torch.optim.AdamW(model.parameters(), lr=3e-4) for name, model in models.items()}
-    losses: dict[str, list[float]] = {name: [] for name in models}
-    spent: dict[str, list[float]] = {name: [] for name in models}
-    vocabulary = plain.head.out_features
-    for step in range(arguments.steps):
-        # Text with patterns to learn: a sixteenth of the words, each the one before it plus a constant of the sequence.
-        start, stride = torch.randint(vocabulary // 16, (2, 2, 1), device=device)
-        text = (start + stride * torch.arange(tokens + 1, device=device)) % (vocabulary // 16)
-        for name in ("torch", "patched") if step % 2 else ("patched", "torch"):
-            synchronize(device)
-            begin = time.perf_counter()
-            logits = models[name](text[:, :-1])
-            loss = F.cross_entropy(logits.float().flatten(0, 1), text[:, 1:].flatten())
-            optimisers[name].zero_grad()
-            loss.backward()
-            optimisers[name].step()
-            synchronize(device)
-            spent[name].append(time.perf_counter() - begin)
-            losses[name].append(loss.item())
-    worst = max(abs(x - y) / abs(x) for x, y in zip(losses["torch"], losses["patched"], strict=True))
-    half = arguments.steps // 2
-    times = {name: 1e3 * statistics.median(values[half:]) for name, values in spent.items()}
-    for name in models:
-        print(f"{name:8} loss {losses[name][0]:.4f} -> {losses[name][-1]:.4f}, {times[name]:.2f} ms a step")
-    allowed = 0.03 if dtype == torch.bfloat16 else 0.002
-    print(f"losses differ by at most {worst:.2%} (allowed {allowed:.1%}); "
-          f"the patched step takes {times['patched'] / times['torch']:.3f} of torch's time")  # fmt: skip
-    right = worst <= allowed and losses["patched"][-1] < losses["patched"][0]
-    if arguments.out:
-        document = {
-            "what": "training a Llama-style model with torch's linear layers and with rungemm.patch",
-            "card": torch.cuda.get_device_name() if device == "cuda" else platform.processor(),
-            "torch": torch.__version__, "python": platform.python_version(),
-            "command": "python examples/library_llama.py " + " ".join(sys.argv[1:]),
-            "dtype": arguments.dtype, "steps": arguments.steps, "tokens": 2 * tokens, "width": width,
-            "losses": losses, "ms": {name: [1e3 * value for value in values] for name, values in spent.items()},
-            "median_ms": times, "patched_over_torch": times["patched"] / times["torch"],
-            "losses_differ_by": worst, "allowed": allowed, "losses_agree": right,
-            "forward_kernels": choices(patched, 2 * tokens, arguments.dtype),
-        }  # fmt: skip
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
-    return 0 if right else 1
+    arguments = parsed(parser_of(__doc__.splitlines()[0]))
+    run = Run(arguments, {"torch": lambda model: model, "patched": rungemm.patch})
+    losses, seconds = run.train(arguments.steps)
+    for name, values in losses.items():
+        ms = 1e3 * statistics.median(seconds[name][arguments.steps // 2 :])
+        print(f"{name:8} loss {values[0]:.4f} -> {values[-1]:.4f}, {ms:.2f} ms a step")
+    worst, allowed = difference(*losses.values()), ALLOWED[arguments.dtype]
+    print(f"losses differ by at most {worst:.2%} (allowed {allowed:.1%})")
+    return 0 if worst <= allowed and losses["patched"][-1] < losses["patched"][0] else 1
 
 
 if __name__ == "__main__":
