@@ -10,25 +10,27 @@ the figure is the median over rounds of a burst's time for a call. "ours" forces
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import random
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 import rungemm
+from rungemm.bench.environment import describe_environment
+from rungemm.bench.store import write_json
 from rungemm.ops import dispatch, launch
 from rungemm.ops.front import Front, fronts
 
 BURST, ROUNDS = 200, 60
 
 
-def burst(call) -> float:
+def burst(call: Callable[[], object]) -> float:
     """Microseconds of host time a call."""
     torch.cuda.synchronize()
     begin = time.perf_counter()
@@ -87,7 +89,8 @@ def measure(dtype: torch.dtype, shape: tuple[int, int, int]) -> list[dict[str, o
             fronts[key] = mine if name == "ours" and mine is not None else chosen
             calls[name]()
             samples[name].append(burst(calls[name]))
-    base, records = statistics.median(samples["torch"]), []
+    base = statistics.median(samples["torch"])
+    records: list[dict[str, object]] = []
     for name, values in samples.items():
         middle, ordered = statistics.median(values), sorted(values)
         decision = chosen.entry.decision
@@ -109,6 +112,15 @@ def measure(dtype: torch.dtype, shape: tuple[int, int, int]) -> list[dict[str, o
     return records
 
 
+def processor() -> str:
+    """The host's processor by its name, as Linux has it: what host time is about."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
@@ -118,14 +130,11 @@ def main() -> int:
         for dtype in (torch.float32, torch.bfloat16):
             for shape in ((256, 256, 256), (64, 64, 64)):
                 records += measure(dtype, shape)
-    document = {
-        "what": "host time of a warm call", "card": torch.cuda.get_device_name(), "cpu": platform.processor(),
-        "torch": torch.__version__, "python": platform.python_version(), "burst": BURST, "rounds": ROUNDS,
-        "command": "python benchmarks/host_cost.py", "records": records,
-    }  # fmt: skip
     if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+        write_json(arguments.out, {
+            "what": "host time of a warm call", "environment": describe_environment(torch.cuda.get_device_name()),
+            "cpu": processor(), "burst": BURST, "rounds": ROUNDS, "records": records,
+        })  # fmt: skip
     return 0
 
 
