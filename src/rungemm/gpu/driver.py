@@ -93,6 +93,7 @@ class CudaDriver:
 
     Attributes:
         overlaps: programmatic dependent launches work, in graphs too.
+        queue: cuLaunchKernelEx itself; :meth:`launch` does what else there is to do when it returns an error's number.
 
     Raises:
         CudaError: the library is not there, or is older than CUDA 12 (no cuTensorMapEncodeTiled).
@@ -110,8 +111,8 @@ class CudaDriver:
         for call in self._calls.values():
             call.restype = ctypes.c_int
         # The one call of every launch gets prototypes, so that plain integers pass as pointers without conversion.
-        self._launch = self._calls["cuLaunchKernelEx"]
-        self._launch.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        self.queue = self._calls["cuLaunchKernelEx"]
+        self.queue.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self._check("cuInit", 0)
         version = ctypes.c_int()
         self._check("cuDriverGetVersion", ctypes.byref(version))
@@ -239,11 +240,11 @@ class CudaDriver:
             parameters: address of an array of pointers, one to each kernel parameter.
             device: whose context is made current if this thread has none yet.
         """
-        code = self._launch(config, function, parameters, None)
+        code = self.queue(config, function, parameters, None)
         if code == _INVALID_CONTEXT:
             # A thread that torch has not touched, such as one of autograd's.
             self.use_device(device)
-            code = self._launch(config, function, parameters, None)
+            code = self.queue(config, function, parameters, None)
         if code != 0:
             raise self._error("cuLaunchKernelEx", code)
 

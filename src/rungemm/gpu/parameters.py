@@ -99,6 +99,9 @@ class ParameterBlock:
     Args:
         launch, compiled: the kernel.
         encode: makes a TMA descriptor for an address.
+
+    Attributes:
+        holder, held: who filled in the pointers last, and what they were, for launchers that need not do so twice.
     """
 
     _MAPS_KEPT = 64
@@ -135,6 +138,8 @@ class ParameterBlock:
         ]
         self._encode = encode
         self._encoded: dict[tuple[int, int], bytes] = {}
+        self.holder: object = None
+        self.held: tuple[int, ...] = ()
 
     def places(self, roles: Sequence[str]) -> tuple[list[tuple[int, int]], list[tuple[int, int, TensorMap]]]:
         """Where pointers (word) and descriptors (byte) go, each with its role's place in ``roles``: for a launcher that
@@ -170,6 +175,7 @@ class ParameterBlock:
         Raises:
             ProblemError: a role has no address, or one that is aligned worse than the plan was made for.
         """
+        self.holder = None
         for role, at, alignment in self._plain:
             address = self._address(addresses, role)
             if address & (alignment - 1):

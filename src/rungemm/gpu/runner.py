@@ -158,19 +158,25 @@ class Prepared:
         parameters, config, config_at, function = kernel.parameters, kernel.config, kernel._config_at, kernel.function
         plain, described = parameters.places(roles)
         words, describe, parameters_at = parameters.words, parameters.describe, parameters.address
-        launch, current_stream, current_device = kernel.cuda.launch, _current_stream_of(), torch.cuda.current_device
+        queue, again = kernel.cuda.queue, kernel.cuda.launch
+        current_stream, current_device = _current_stream_of(), _current_device_of()
 
         def run(*addresses: int) -> None:
             if current_device() != device:
                 self.run_addresses(dict(zip(roles, addresses, strict=True)))
                 return
             with lock:
-                for place, word in plain:
-                    words[word] = addresses[place]
-                for place, at, tensor_map in described:
-                    describe(at, addresses[place], tensor_map)
+                # What this function's last launch put there is there still, unless another has written since.
+                if parameters.holder is not plain or parameters.held != addresses:
+                    parameters.holder = None
+                    for place, word in plain:
+                        words[word] = addresses[place]
+                    for place, at, tensor_map in described:
+                        describe(at, addresses[place], tensor_map)
+                    parameters.holder, parameters.held = plain, addresses
                 config.stream = current_stream(device)
-                launch(config_at, function, parameters_at, device)
+                if queue(config_at, function, parameters_at, None):
+                    again(config_at, function, parameters_at, device)
 
         return run
 
@@ -241,6 +247,12 @@ def _current_stream_of() -> Callable[[int], int]:
     """The current stream's handle by device; torch.cuda.current_stream() builds an object, a microsecond a call."""
     raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return raw if raw is not None else lambda device: torch.cuda.current_stream(device).cuda_stream
+
+
+def _current_device_of() -> Callable[[], int]:
+    """The current device's index, without torch.cuda's question whether CUDA has begun: tensors are there already."""
+    raw = getattr(torch._C, "_cuda_getDevice", None)
+    return raw if raw is not None else torch.cuda.current_device
 
 
 def prepare(plan: LaunchPlan, device: int | None = None, compiled: tuple[Compiled, ...] | None = None) -> Prepared:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..problem import Epilogue, ProblemError
 from .arguments import check_tensors, epilogue_named, number
-from .front import key_of, quick_matmul, take
+from .front import short
 from .general import general
 from .scaled import scaled
 from .shapes import words
@@ -38,10 +38,10 @@ def matmul(a: Tensor, b: Tensor, *, out: Tensor | None = None, precision: str | 
         ValueError: shapes, types or devices that do not go together; the message names the operand and the remedy.
         RuntimeError: ``out`` with operands that require a gradient, as torch does.
     """
-    done = quick_matmul(a, b, out, precision)
-    if done is None or type(done) is tuple:
-        return general(a, b, out=out, precision=precision, name="matmul", key=done)
-    return done  # type: ignore[return-value]
+    done = short("matmul", a, b, None, None, out, precision)
+    if done is not None and not isinstance(done, tuple):
+        return done
+    return general(a, b, out=out, precision=precision, name="matmul", key=done)
 
 
 def bmm(a: Tensor, b: Tensor, *, out: Tensor | None = None, precision: str | None = None) -> Tensor:
@@ -50,15 +50,15 @@ def bmm(a: Tensor, b: Tensor, *, out: Tensor | None = None, precision: str | Non
     Raises:
         ValueError: an operand is not 3-D, or the batches differ; else as :func:`matmul`.
     """
-    key = key_of("bmm", a, b, None, None, out, precision)
-    if key is not None and (done := take(key, a, b, None, None, out)) is not None:
+    done = short("bmm", a, b, None, None, out, precision)
+    if done is not None and not isinstance(done, tuple):
         return done
     check_tensors(A=a, B=b, out=out)
     if a.dim() != 3 or b.dim() != 3 or a.shape[0] != b.shape[0]:
         raise ProblemError(
             f"A is {words(a)} and B is {words(b)}: bmm wants two 3-D batches of equal length; matmul broadcasts"
         )
-    return general(a, b, out=out, precision=precision, name="bmm", fold=False, key=key)
+    return general(a, b, out=out, precision=precision, name="bmm", fold=False, key=done)
 
 
 def addmm(
@@ -79,13 +79,13 @@ def addmm(
         ValueError: an operand is not 2-D, or ``c`` does not broadcast; else as :func:`matmul`.
     """
     alpha, beta = number("alpha", alpha), number("beta", beta)
-    key = key_of("addmm", a, b, c, None, out, precision, alpha, beta)
-    if key is not None and (done := take(key, a, b, c, None, out)) is not None:
+    done = short("addmm", a, b, c, None, out, precision, alpha, beta)
+    if done is not None and not isinstance(done, tuple):
         return done
     check_tensors(C=c, A=a, B=b, out=out)
     if a.dim() != 2 or b.dim() != 2:
         raise ProblemError(f"A is {words(a)} and B is {words(b)}: addmm wants matrices; gemm takes batches")
-    return general(a, b, c, alpha=alpha, beta=beta, out=out, precision=precision, name="addmm", key=key)
+    return general(a, b, c, alpha=alpha, beta=beta, out=out, precision=precision, name="addmm", key=done)
 
 
 def gemm(
@@ -137,12 +137,12 @@ def gemm(
     if scale_a is not None or scale_b is not None:
         return scaled(a, b, c, alpha, beta, bias, epilogue, scale_a, scale_b, out, out_dtype)
     alpha, beta = number("alpha", alpha), number("beta", beta)
-    key = key_of("gemm", a, b, c, bias, out, precision, alpha, beta, epilogue, out_dtype)
-    if key is not None and (done := take(key, a, b, c, bias, out)) is not None:
+    done = short("gemm", a, b, c, bias, out, precision, alpha, beta, epilogue, out_dtype)
+    if done is not None and not isinstance(done, tuple):
         return done
     return general(
         a, b, c, alpha=alpha, beta=beta, bias=bias, epilogue=epilogue, out=out, out_dtype=out_dtype,
-        precision=precision, name="gemm", key=key,
+        precision=precision, name="gemm", key=done,
     )  # fmt: skip
 
 
@@ -166,12 +166,12 @@ def linear(
     Raises:
         ValueError: as :func:`gemm`.
     """
-    key = key_of("linear", x, weight, None, bias, None, precision, activation)
-    if key is not None and (done := take(key, x, weight, None, bias, None)) is not None:
+    done = short("linear", x, weight, None, bias, None, precision, activation)
+    if done is not None and not isinstance(done, tuple):
         return done
     check_tensors(x=x, weight=weight, bias=bias)
     if weight.dim() not in (1, 2):
         raise ProblemError(f"weight is {words(weight)}: linear wants (N, K), one row for each output feature")
     epilogue = epilogue_named(activation) if activation is not None else None
     columns = weight.mT if weight.dim() == 2 else weight
-    return general(x, columns, bias=bias, epilogue=epilogue, precision=precision, name="linear", key=key)
+    return general(x, columns, bias=bias, epilogue=epilogue, precision=precision, name="linear", key=done)

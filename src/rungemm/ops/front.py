@@ -1,9 +1,10 @@
-"""The short way for a call like one before: one look-up by what torch says of the tensors, then one launch.
+"""The short way for a call like one before: is it like one, then one launch.
 
 A front is made after a call has gone the long way (checks, shapes, choice) with tensors that nothing watches. Its key
 holds everything that the long way looked at: shapes, strides, types, devices, the last four bits of each address, the
 scalars, torch's precision, whether a gradient is wanted. What a key cannot hold is asked in every call: autocast,
-transforms, forward derivatives, the negative bit, memory shared with ``out``.
+transforms, forward derivatives, the negative bit, memory shared with ``out``. The second such call finds it by that key
+and leaves a note for those after it, which torch's own guards find in a fraction of the time (:mod:`.guards`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from . import fallback, launch
 from .core import PLAIN
 from .execute import follow
 from .fallback import current_precision
+from .guards import note, recall
 from .launch import ENTRIES_KEPT, Entry
 from .memory import Allocate, allocator
 from .shapes import dense_strides
 
-__all__ = ["Front", "at_precision", "fronts", "key_of", "long_ways", "quick_matmul", "remember", "take"]
+__all__ = ["Front", "at_precision", "fronts", "key_of", "long_ways", "remember", "short"]
 
 Key = tuple[object, ...]
 TorchCall = Callable[[Tensor, Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
@@ -37,6 +39,7 @@ _autocast = torch._C._is_any_autocast_enabled
 _grad = torch.is_grad_enabled
 _compiling = torch.compiler.is_compiling
 _version = torch._C._increment_version
+_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 1)
 
 
 class Front:
@@ -50,9 +53,10 @@ class Front:
             that records a gradient.
         captured: the same, but only while a CUDA graph is being captured (:attr:`.Decision.eager`).
         by_torch: one of the two is torch's own function: it does whatever is asked.
+        device: the card's index.
     """
 
-    __slots__ = ("allocate", "by_torch", "call", "captured", "dtype", "entry", "shape", "strides")
+    __slots__ = ("allocate", "by_torch", "call", "captured", "device", "dtype", "entry", "shape", "strides")
 
     def __init__(
         self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, entry: Entry, call: Any = None, *,
@@ -60,6 +64,7 @@ class Front:
     ) -> None:  # fmt: skip
         self.shape, self.dtype, self.entry, self.call = tuple(shape), dtype, entry, call
         self.captured, self.by_torch = captured, by_torch
+        self.device = device.index or 0
         self.strides = dense_strides(self.shape)
         self.allocate: Allocate = allocator(device)
 
@@ -126,15 +131,55 @@ def _facts(x: Tensor) -> Key | None:
     return x.dtype, x.shape, x.stride(), x.get_device(), x.data_ptr() & 15
 
 
-def take(
-    key: tuple[object, ...], a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None
-) -> Tensor | None:
-    """The result, if this call is like one before; ``None`` if not, or if ``out`` shares memory with an operand."""
-    front = fronts.get(key)
-    if front is None:
+def short(
+    name: str, a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None, precision: str | None,
+    *rest: object,
+) -> Tensor | Key | None:  # fmt: skip
+    """The result of a call that is like one before.
+
+    Returns:
+        The result; or, where there is no short way yet, or ``out`` shares memory with an operand, the call's key; or
+        ``None``, where something needs the long way.
+    """
+    if _compiling() or _forward_ad._current_level >= 0:
         return None
+    given: tuple[Tensor, ...] = (a, b) if out is None else (a, b, out)
+    if c is not None:
+        given += (c,)
+    if bias is not None:
+        given += (bias,)
+    try:
+        cheap = name, a.shape, b.shape, precision, rest, c is None, bias is None, out is None
+        seen = recall(cheap, *given)
+    except (AttributeError, TypeError):  # no tensors, or scalars that cannot be hashed: the long way says so
+        return None
+    if seen is not None and (front := seen.fronts.get(_bits(given))) is not None:
+        done = _run(front, a, b, c, bias, out)
+        if done is not None:
+            return done
+    key = key_of(name, a, b, c, bias, out, precision, *rest)
+    if key is None or (front := fronts.get(key)) is None:
+        return key
+    note(cheap, given, _bits(given), front, precision is None and a.dtype is _FLOAT32)
+    done = _run(front, a, b, c, bias, out)
+    return key if done is None else done
+
+
+def _bits(tensors: tuple[Tensor, ...]) -> int:
+    """The last four bits of each address."""
+    bits = 0
+    for x in tensors:
+        bits = bits << 4 | x.data_ptr() & 15
+    return bits
+
+
+def _run(
+    front: Front, a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None
+) -> Tensor | None:
+    """What a front says; ``None`` if ``out`` shares memory with an operand."""
     call, entry = front.call, front.entry
-    if front.captured is not None and launch.capturing():
+    # The default stream, 0, is never captured; to ask that first is quicker.
+    if front.captured is not None and _stream(front.device) and launch.capturing():
         call = front.captured
     if out is None and call is not None:
         return call(a, b, c, bias, out)
@@ -156,84 +201,6 @@ def take(
     if call is not None:
         return call(a, b, c, bias, out)
     entry.at(a_at, b_at, c_at, bias_at, at)
-    _version((out,))
-    return out
-
-
-def quick_matmul(a: Tensor, b: Tensor, out: Tensor | None, precision: str | None) -> Tensor | Key | None:
-    """:func:`key_of` and :func:`take` for ``matmul``, which everybody waits for, in one and in fewer steps.
-
-    Sparse tensors have no strides and raise where these are asked for.
-
-    Returns:
-        The result; the key, where there is no short way yet or memory is shared; ``None``, where something needs the
-        long way.
-    """
-    try:
-        dtype, b_dtype = a.dtype, b.dtype
-        if (
-            _compiling()
-            or type(a) not in PLAIN
-            or type(b) not in PLAIN
-            or _transforms() is not None
-            or _modes()
-            or _tracer() is not None
-            or _autocast()
-            or _forward_ad._current_level >= 0
-            or a.is_neg()
-            or b.is_neg()
-        ):
-            return None
-        grad = _grad()
-        wanted = grad and (a.requires_grad or b.requires_grad)
-        if precision is None and dtype is _FLOAT32:
-            precision = current_precision()
-        a_at, b_at = a.data_ptr(), b.data_ptr()
-        key: Key
-        if out is None:
-            key = (
-                a.shape, a.stride(), b.shape, b.stride(), dtype, b_dtype, precision, wanted,
-                a.get_device(), b.get_device(), a_at & 15 | (b_at & 15) << 4,
-            )  # fmt: skip
-            front = fronts.get(key)
-            if front is None:
-                return key
-            call = front.call
-            if front.captured is not None and launch.capturing():
-                call = front.captured
-        else:
-            out_dtype = out.dtype
-            if (
-                wanted
-                or type(out) not in PLAIN
-                or out.is_neg()
-                or (grad and out.requires_grad)
-            ):
-                return None
-            at = out.data_ptr()
-            key = (
-                a.shape, a.stride(), b.shape, b.stride(), out.shape, out.stride(), dtype, b_dtype, out_dtype, precision,
-                a.get_device(), b.get_device(), out.get_device(), a_at & 15 | (b_at & 15) << 4 | (at & 15) << 8,
-            )  # fmt: skip
-            front = fronts.get(key)
-            if front is None:
-                return key
-            entry = front.entry
-            end = at + entry.out_bytes
-            if (a_at < end and at < a_at + entry.a_bytes) or (b_at < end and at < b_at + entry.b_bytes):
-                return key
-            call = front.call
-            if front.captured is not None and launch.capturing():
-                call = front.captured
-    except (AttributeError, RuntimeError, NotImplementedError):
-        return None
-    if call is not None:
-        return call(a, b, None, None, out)  # type: ignore[no-any-return]
-    if out is None:
-        out = front.allocate(front.shape, front.strides, front.dtype)
-        front.entry.at(a_at, b_at, 0, 0, out.data_ptr())
-        return out
-    entry.at(a_at, b_at, 0, 0, at)
     _version((out,))
     return out
 
