@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from typing import Any
 
@@ -13,7 +14,7 @@ from .shapes import overlaps_itself, view_as, words
 
 __all__ = [
     "NARROW", "OURS", "autocast", "bias_of_any", "check_gate", "check_tensors", "check_types", "checked_bias",
-    "epilogue_named", "expand_c", "number", "overridden", "target_of", "with_bias",
+    "epilogue_named", "expand_c", "number", "overridden", "refuse_gradient", "target_of", "with_bias",
 ]  # fmt: skip
 
 OURS = frozenset(
@@ -25,11 +26,12 @@ _OUT_TYPES = {
     **dict.fromkeys(OURS - {torch.int8}, (torch.float32, torch.float16, torch.bfloat16)),
 }
 _GATED = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
+_NEEDED = frozenset(("A", "B", "x", "weight"))
 _NOT_OVERRIDDEN = torch._C._disabled_torch_function_impl
 
 
 def epilogue_named(name: str) -> Epilogue:
-    if name in _GATED:
+    if isinstance(name, str) and name in _GATED:
         return Epilogue(activation=_GATED[name], gated=True)
     if name not in ACTIVATIONS:
         raise ProblemError(f"activation {name!r} is unknown: use one of {', '.join((*ACTIVATIONS, *_GATED))}")
@@ -49,9 +51,10 @@ def with_bias(epilogue: Epilogue | None, bias: Tensor | None) -> Epilogue | None
 
 
 def check_tensors(**tensors: Tensor | None) -> None:
+    """Every operand that is given is a tensor, of one device; A, B, x and weight must be given."""
     first: tuple[str, Tensor] | None = None
     for name, tensor in tensors.items():
-        if tensor is None:
+        if tensor is None and name not in _NEEDED:
             continue
         if not isinstance(tensor, Tensor):
             raise ProblemError(f"{name} is a {type(tensor).__name__}: pass a torch.Tensor")
@@ -75,7 +78,12 @@ def overridden(*tensors: Tensor) -> bool:
 
 def number(name: str, value: Any) -> float:
     if isinstance(value, numbers.Real):
-        return float(value)
+        try:
+            plain = float(value)
+        except OverflowError:
+            raise ProblemError(f"{name} is beyond float64's range: pass a smaller one, or float('inf')") from None
+        # A NaN equals itself as the same object only: one for all keeps what is remembered of it to one entry.
+        return plain if plain == plain else math.nan
     if isinstance(value, torch.SymFloat | torch.SymInt):
         return value  # type: ignore[return-value]
     raise ProblemError(f"{name} is a {type(value).__name__}: pass a Python number, e.g. float({name})")
@@ -101,12 +109,16 @@ def check_types(
             f"the result would be {wanted} of {a.dtype} operands: ask for {', '.join(str(x) for x in allowed)}"
         )
     for name, operand in (("C", c), ("bias", bias)):
-        if operand is not None and not operand.dtype.is_floating_point and wanted != torch.int32:
+        if operand is None:
+            continue
+        if operand.layout != torch.strided:
+            raise ProblemError(f"{name} is {operand.layout}: pass a dense one, e.g. {name}.to_dense()")
+        if (not operand.dtype.is_floating_point or operand.dtype.itemsize == 1) and wanted != torch.int32:
             raise ProblemError(f"{name} is {operand.dtype}: convert it, e.g. {name}.to({wanted})")
-        if operand is not None and operand.dtype.is_complex:
+        if operand.dtype.is_complex:
             raise ProblemError(f"{name} is {operand.dtype} and A {a.dtype}: convert one")
     if wanted == torch.int32:
-        if alpha not in (0, 1) or beta != int(beta) or (epilogue and (epilogue.activation or epilogue.scale != 1)):
+        if alpha not in (0, 1) or beta % 1 != 0 or (epilogue and (epilogue.activation or epilogue.scale != 1)):
             raise ProblemError(
                 "an int32 result takes no alpha, a whole beta and no activation: ask for out_dtype=torch.float32"
             )
@@ -115,6 +127,15 @@ def check_types(
                 raise ProblemError(f"{name} is {operand.dtype} and the result int32: convert it to int32")
     if a.dtype in NARROW and a.requires_grad and torch.is_grad_enabled():
         raise ProblemError(f"A is {a.dtype}, which has no gradient here: detach it, or use bfloat16")
+
+
+def refuse_gradient(name: str, out: Tensor, *operands: Tensor | None) -> None:
+    """``out`` and a gradient do not go together, in torch's words."""
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (out, *operands)):
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad: call it without out, or under torch.no_grad()"
+        )
 
 
 def expand_c(c: Tensor | None, core: tuple[int, ...], result: tuple[int, ...]) -> Tensor | None:
@@ -150,6 +171,8 @@ def bias_of_any(a: Tensor, b: Tensor, bias: Tensor | None, epilogue: Epilogue | 
 
 def target_of(out: Tensor, result: tuple[int, ...], core: tuple[int, ...]) -> Tensor | None:
     """``out`` in the product's shape, or ``None`` where no view of it has that (it is then copied to)."""
+    if out.layout != torch.strided:
+        raise ProblemError(f"out is {out.layout}: pass a dense one")
     if tuple(out.shape) != result:
         if out.numel() != 0:
             raise ProblemError(f"out is {words(out)} and the result {'x'.join(map(str, result))}: pass that shape")

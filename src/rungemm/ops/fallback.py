@@ -54,7 +54,9 @@ def compute(
     """
     fused_bias = bias if epilogue is not None and epilogue.bias == "row" else None
     # The types are settled by now: autocast, which acts on the public functions' arguments, must not act again here.
-    with torch.amp.autocast(a.device.type, enabled=False) if torch._C._is_any_autocast_enabled() else nullcontext():
+    kind = a.device.type  # "meta" has no autocast of its own
+    casts = torch._C._is_any_autocast_enabled() and torch.amp.is_autocast_available(kind)
+    with torch.amp.autocast(kind, enabled=False) if casts else nullcontext():
         value = linear_part(a, b, c, fused_bias, alpha, beta, out_dtype, precision)
         if epilogue is not None:
             value = apply_epilogue(value, None if fused_bias is not None else bias, epilogue)

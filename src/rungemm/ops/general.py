@@ -22,6 +22,7 @@ from .arguments import (
     expand_c,
     number,
     overridden,
+    refuse_gradient,
     target_of,
     with_bias,
 )  # fmt: skip
@@ -67,18 +68,16 @@ def general(
         raise ProblemError(f"precision {precision!r} is unknown: use one of {', '.join(PRECISIONS)}")
     if out is None:
         a, b, c, bias = autocast(a, b, c, bias)
-    elif torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (a, b, c, bias, out)):
-        raise RuntimeError(
-            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
-            "arguments requires grad: call it without out, or under torch.no_grad()"
-        )
+    else:
+        refuse_gradient(name, out, a, b, c, bias)
     if a.dtype != b.dtype:
         raise ProblemError(f"A is {a.dtype} and B is {b.dtype}: convert one, e.g. B.to({a.dtype})")
     epilogue = with_bias(epilogue, bias)
     wanted = out.dtype if out is not None else out_dtype or default_out_dtype(a.dtype)
     if out is not None and out_dtype is not None and out_dtype != out.dtype:
         raise ProblemError(f"out is {out.dtype} and out_dtype {out_dtype}: pass one of the two")
-    if a.dtype not in OURS or a.layout != torch.strided or overridden(a, b):
+    foreign = overridden(*(x for x in (a, b, c, bias) if x is not None))
+    if foreign or a.dtype not in OURS or a.layout != torch.strided or b.layout != torch.strided:
         return composed(a, b, c, bias_of_any(a, b, bias, epilogue), alpha, beta, epilogue, out, out_dtype)
     check_types(a, c, bias, wanted, alpha, beta, epilogue)
     posed = pose(a, b, fold=fold and not (epilogue is not None and epilogue.bias == "col"))

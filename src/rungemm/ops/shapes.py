@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..problem import ProblemError
 
-__all__ = ["Posed", "dense_strides", "overlaps_itself", "pose", "view_as", "words"]
+__all__ = ["Posed", "dense_strides", "overlaps_itself", "pose", "result_of", "view_as", "words"]
 
 
 class Posed(NamedTuple):
@@ -50,20 +50,10 @@ def pose(a: Tensor, b: Tensor, fold: bool = True) -> Posed:
     Raises:
         ProblemError: a scalar operand, K that differs, or batches that do not broadcast.
     """
-    for name, operand in (("A", a), ("B", b)):
-        if operand.dim() == 0:
-            raise ProblemError(f"{name} is a scalar: a product wants vectors or matrices; multiply with * instead")
-    vector_a, vector_b = a.dim() == 1, b.dim() == 1
-    full_a = a.unsqueeze(0) if vector_a else a
-    full_b = b.unsqueeze(1) if vector_b else b
+    batch, result = result_of(a, b)
+    full_a = a.unsqueeze(0) if a.dim() == 1 else a
+    full_b = b.unsqueeze(1) if b.dim() == 1 else b
     m, k, n = full_a.shape[-2], full_a.shape[-1], full_b.shape[-1]
-    if full_b.shape[-2] != k:
-        raise ProblemError(
-            f"A is {words(a)} and B is {words(b)}: K differs ({k} columns of A, {full_b.shape[-2]} rows of B); "
-            f"pass B with {k} rows"
-        )
-    batch = _broadcast(a, b, tuple(full_a.shape[:-2]), tuple(full_b.shape[:-2]))
-    result = (*batch, *(() if vector_a else (m,)), *(() if vector_b else (n,)))
     count = prod(batch)
     if count == 1:
         return Posed(full_a.reshape(m, k), full_b.reshape(k, n), (m, n), result)
@@ -72,6 +62,21 @@ def pose(a: Tensor, b: Tensor, fold: bool = True) -> Posed:
         if rows is not None:
             return Posed(rows, full_b.reshape(k, n), (count * m, n), result)
     return Posed(_batch(full_a, batch, count), _batch(full_b, batch, count), (count, m, n), result)
+
+
+def result_of(a: Tensor, b: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The batch's shape and the whole result's; raises as :func:`pose` does."""
+    for name, operand in (("A", a), ("B", b)):
+        if operand.dim() == 0:
+            raise ProblemError(f"{name} is a scalar: a product wants vectors or matrices; multiply with * instead")
+    k, rows = a.shape[-1], b.shape[-2 if b.dim() > 1 else -1]
+    if rows != k:
+        raise ProblemError(
+            f"A is {words(a)} and B is {words(b)}: K differs ({k} columns of A, {rows} rows of B); "
+            f"pass B with {k} rows"
+        )
+    batch = _broadcast(a, b, tuple(a.shape[:-2]), tuple(b.shape[:-2]))
+    return batch, (*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.dim() > 1 else ()))
 
 
 def _broadcast(a: Tensor, b: Tensor, of_a: tuple[int, ...], of_b: tuple[int, ...]) -> tuple[int, ...]:
