@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from rungemm.inputs import InputError, parse_shape, read_matrix, select_names
+from rungemm.inputs import InputError, parse_batched_shape, parse_shape, read_matrix, select_names
 
 NAMES = ["naive", "coalesced", "shared_tile", "thread_tile_1d"]
 
@@ -51,6 +51,31 @@ def test_shapes(text, shape):
 )
 def test_shapes_refused(text, says):
     message = refusal(parse_shape, text)
+    assert says in message and repr(text) in message
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [("8x2x3x4", (8, 2, 3, 4)), ("8 × 2*3,4", (8, 2, 3, 4)), ("2x3x4", (1, 2, 3, 4)), ("7", (1, 7, 7, 7)),
+     ("0x2x3x4", (0, 2, 3, 4))],
+)  # fmt: skip
+def test_shapes_with_a_batch(text, shape):
+    assert parse_batched_shape(text) == shape
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("-8x2x3x4", "the batch is -8; it must be 0 or more"),
+        ("8x2x3x-4", "K is -4"),
+        ("8x2x3x4294967296", "K is 4294967296"),
+        ("8x2x3x4x5", "BATCHxMxNxK: write three whole numbers"),
+        ("8x2x3xd", "BATCHxMxNxK"),
+        ("2x3", "not MxNxK"),
+    ],
+)
+def test_shapes_with_a_batch_refused(text, says):
+    message = refusal(parse_batched_shape, text)
     assert says in message and repr(text) in message
 
 

@@ -15,7 +15,16 @@ import numpy as np
 
 from .errors import INSTALL_TORCH, UserError
 
-__all__ = ["InputError", "did_you_mean", "non_finite", "parse_shape", "random_matrix", "read_matrix", "select_names"]
+__all__ = [
+    "InputError",
+    "did_you_mean",
+    "non_finite",
+    "parse_batched_shape",
+    "parse_shape",
+    "random_matrix",
+    "read_matrix",
+    "select_names",
+]
 
 
 class InputError(UserError):
@@ -28,18 +37,49 @@ def parse_shape(text: str) -> tuple[int, int, int]:
     Raises:
         InputError: not three whole numbers, or one that is negative or beyond what a kernel can index.
     """
-    parts = [part.strip() for part in re.split(r"[x×*,]", text.strip().lower())]
+    parts = _parts(text)
     if len(parts) == 1:
         parts *= 3
-    if len(parts) != 3 or not all(re.fullmatch(r"[+-]?\d+", part) for part in parts):
+    if len(parts) != 3 or not _are_whole(parts):
         raise InputError(f"shape {text!r} is not MxNxK: write three whole numbers as in 512x256x128, or one for a cube")
-    sizes = tuple(int(part) for part in parts)
-    for name, size in zip("MNK", sizes, strict=True):
+    m, n, k = _extents(text, parts, ("M", "N", "K"))
+    return m, n, k
+
+
+def parse_batched_shape(text: str) -> tuple[int, int, int, int]:
+    """Batch, M, N, K of ``"8x64x64x64"``; a text without a batch, as :func:`parse_shape` takes it, has a batch of 1.
+
+    Raises:
+        InputError: neither three nor four whole numbers, or one that is negative or beyond what a kernel can index.
+    """
+    parts = _parts(text)
+    if len(parts) < 4:
+        return (1, *parse_shape(text))
+    if len(parts) > 4 or not _are_whole(parts):
+        raise InputError(
+            f"shape {text!r} is not MxNxK or BATCHxMxNxK: write three whole numbers as in 512x256x128, "
+            f"or four as in 8x512x256x128"
+        )
+    batch, m, n, k = _extents(text, parts, ("the batch", "M", "N", "K"))
+    return batch, m, n, k
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in re.split(r"[x×*,]", text.strip().lower())]
+
+
+def _are_whole(parts: list[str]) -> bool:
+    return all(re.fullmatch(r"[+-]?\d+", part) for part in parts)
+
+
+def _extents(text: str, parts: list[str], names: tuple[str, ...]) -> list[int]:
+    sizes = [int(part) for part in parts]
+    for name, size in zip(names, sizes, strict=True):
         if size < 0:
             raise InputError(f"shape {text!r}: {name} is {size}; it must be 0 or more")
         if size > 2**31 - 1:
             raise InputError(f"shape {text!r}: {name} is {size}; kernels index up to 2147483647 rows or columns")
-    return sizes[0], sizes[1], sizes[2]
+    return sizes
 
 
 def select_names(text: str | None, known: list[str], what: str = "rung") -> list[str]:

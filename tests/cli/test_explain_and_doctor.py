@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -179,11 +180,72 @@ def test_explain_a_product(rungemm):
     assert re.search(r"wgmma_shared, [\w\s,]+: need[\w\s]+sm_90", text)
 
 
+def test_explain_a_batch(rungemm):
+    """What the library's own function says of the batch, with limits that count all of its products."""
+    from rungemm.ops.explain import explain_dispatch
+
+    chosen_of_ours = 0
+    for batch, m, n, k, layout in ((512, 64, 64, 64, "NN"), (6, 300, 200, 100, "NT"), (3, 1024, 1024, 1024, "TN")):
+        arguments = ("explain", f"{batch}x{m}x{n}x{k}", "--dtype", "bf16", "--layout", layout, "--gpu", "h200")
+        ran = rungemm(*arguments, "--json")
+        assert ran.code == 0, ran.err
+        found = ran.json
+        decision = explain_dispatch((batch, m, n, k), gpu="h200", dtype="bf16", layout=layout)
+        assert [found[name] for name in ("batch", "m", "n", "k", "layout")] == [batch, m, n, k, layout]
+        assert (found["chosen"]["name"], found["why"]) == (decision.chosen.name, decision.why)
+        assert [each["name"] for each in found["options"]] == [option.name for option in decision.options]
+        rejected = {each["name"]: each["why"] for each in found["rejected"]}
+        assert f"batch is {batch}: loop over the batch" in rejected["champion_hopper"]
+        # A batch does all its products' arithmetic: as many operations a byte as one of them.
+        assert found["bounds"]["intensity"] == pytest.approx(2 * m * n * k / (2 * (m * k + k * n + m * n)))
+        assert sum(part["seconds"] for part in found["time"]) == pytest.approx(
+            next(each["seconds"] for each in found["options"] if each["name"] == found["limits_of"])
+        )
+        assert found["resources"]["programs"] >= min(batch, 132)
+        text = rungemm(*arguments).out
+        for words in (f"{batch}x {m}x{n}x{k} bf16 {layout}", f"chosen {decision.chosen.name}", "rejected",
+                      f"in each of {batch} products", "Where its"):  # fmt: skip
+            assert words in text
+        chosen_of_ours += decision.chosen.is_ours
+    assert chosen_of_ours, "no batch here is ours any more: take one that is"
+
+
+def test_explain_tells_of_a_call_that_the_host_decides(rungemm, monkeypatch):
+    """cuBLAS's in a CUDA graph, ours outside one: both are told."""
+    from rungemm.cli import explain_choice
+    from rungemm.ops.explain import explain_dispatch
+
+    def decided(*arguments, **options):
+        decision = explain_dispatch(*arguments, **options)
+        theirs = next(option for option in decision.options if not option.is_ours)
+        ours = next(option for option in decision.options if option.is_ours)
+        return replace(decision, chosen=theirs, eager=ours)
+
+    asked = ("explain", "64x64x64", "--dtype", "bf16", "--gpu", "h200")
+    with monkeypatch.context() as patched:
+        patched.setattr(explain_choice, "explain_dispatch", decided)
+        found = rungemm(*asked, "--json").json
+        assert found["chosen"]["name"] == "cublas" and found["eager"]["config"] is not None
+        assert f"eager {found['eager']['name']}: outside a CUDA graph" in rungemm(*asked).out
+    assert rungemm("explain", "4096x4096x4096", "--gpu", "h200", "--json").json["eager"] is None
+
+
+def test_explain_a_batch_of_one_is_the_product(rungemm):
+    one, product = (rungemm("explain", shape, "--gpu", "h200", "--json").json for shape in ("1x64x64x64", "64x64x64"))
+    assert one == product and product["batch"] == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["5x-1x3"], "N is -1"),
         (["64x64"], "MxNxK"),
+        (["8x-1x3x4"], "M is -1"),
+        (["2x3x4x5x6"], "three whole numbers as in 512x256x128, or four as in 8x512x256x128"),
+        (["8x64x64xb"], "'8x64x64xb' is not MxNxK or BATCHxMxNxK"),
+        (["4294967296x8x8x8"], "the batch is 4294967296"),
+        (["8x8x8x8", "--seed", "1"], "leave them out"),
+        (["naive", "--shape", "2x8x8x8"], "MxNxK"),
         (["8x8x8", "--layout", "XX"], "'XX'"),
         (["8x8x8", "--shape", "8"], "leave them out"),
         (["naive", "--layout", "NN"], "leave it out"),

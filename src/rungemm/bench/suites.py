@@ -157,12 +157,7 @@ def parse_shape(text: str) -> Shape:
     Raises:
         InputError: not of that form.
     """
-    parts = text.lower().replace("×", "x").split("x")
-    if len(parts) != 4:
-        return Shape(*inputs.parse_shape(text))
-    if not all(part.strip().isdigit() for part in parts):
-        raise InputError(f"shape {text!r} is not BATCHxMxNxK: write four whole numbers as in 8x512x256x128")
-    batch, m, n, k = (int(part) for part in parts)
+    batch, m, n, k = inputs.parse_batched_shape(text)
     return Shape(m, n, k, batch)
 
 

@@ -33,7 +33,10 @@ SHAPE = (128, 128, 128)
 
 def explain(
     what: Annotated[
-        str, typer.Argument(metavar="RUNG|MxNxK", help="A rung (see rungemm ladder --list), or a product's shape.")
+        str,
+        typer.Argument(
+            metavar="RUNG|MxNxK", help="A rung (see rungemm ladder --list), or a shape: MxNxK or BATCHxMxNxK."
+        ),
     ],
     shape: Annotated[
         str | None, typer.Option("--shape", metavar="MxNxK", help="Of a rung's run. [default: 128x128x128]")
@@ -52,24 +55,27 @@ def explain(
     A rung: its source with what each line costs in the simulator, its compiled registers and occupancy on the card
     that --gpu names, and its figures beside those of the rung below.
 
-    A product, given by its shape: the kernel and config that the library's dispatcher would take, what it rejects and
-    why, and the limits of the card.
+    A product, given by its shape, or a batch of them: the kernel and config that the library's dispatcher would take,
+    what it rejects and why, and the limits of the card.
 
     \b
     Example: rungemm explain vectorised --shape 256x256x64 --gpu a100-80
              rungemm explain 4096x4096x4096 --dtype bf16 --layout NT
+             rungemm explain 64x256x256x256 --dtype bf16
     """
-    from ..inputs import InputError, parse_shape
+    from ..inputs import InputError, parse_batched_shape, parse_shape
 
     card, _ = chosen_card(gpu)
-    if re.fullmatch(r"[+-]?\d+([x×][+-]?\d+)+", what.strip().lower()):
+    # A rung's name begins with a letter, so what begins as a shape is told as one that is wrong.
+    if re.match(r"[+-]?\d+\s*[x×*]", what.strip().lower()):
         if shape is not None or seed is not None or schedule is not None:
             raise InputError(
                 f"--shape, --seed and --schedule belong to a rung; {what} is a shape itself: leave them out"
             )
         from .explain_choice import explain_choice
 
-        return explain_choice(parse_shape(what), card, chosen_arithmetic(dtype) or "fp32", layout or "NN", as_json)
+        asked = parse_batched_shape(what)
+        return explain_choice(asked, card, chosen_arithmetic(dtype) or "fp32", layout or "NN", as_json)
     if layout is not None:
         raise InputError(f"--layout belongs to a product's shape; {what} is none: leave it out")
     run = (chosen_schedule(schedule), chosen_seed(seed))

@@ -1,5 +1,5 @@
-"""``rungemm explain SHAPE``: which kernel the library would run for a product, what it would not and why, how near the
-card's limits that kernel can come, and where its time goes."""
+"""``rungemm explain SHAPE``: which kernel the library would run for a product or a batch, what it would not and why,
+how near the card's limits that kernel can come, and where its time goes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ BAR = 24
 """Characters of the longest bar."""
 
 
-def explain_choice(shape: tuple[int, int, int], card: Gpu, arithmetic: str, layout: str, as_json: bool) -> int:
+def explain_choice(shape: tuple[int, int, int, int], card: Gpu, arithmetic: str, layout: str, as_json: bool) -> int:
     """Print the dispatcher's decision for dense operands, and the limits of the chosen kernel, or of our best.
+
+    Args:
+        shape: batch, M, N, K.
 
     Raises:
         InputError: an unknown layout.
@@ -107,8 +110,10 @@ def _record(
         return {"name": item.name, "config": config, "seconds": item.seconds, "source": item.source}
 
     return {
-        "m": problem.m, "n": problem.n, "k": problem.k, "dtype": problem.a.dtype.name, "precision": problem.precision,
-        "layout": problem.layout, "card": decision.gpu.name, "chosen": option(chosen), "why": decision.why,
+        "batch": problem.batch, "m": problem.m, "n": problem.n, "k": problem.k, "dtype": problem.a.dtype.name,
+        "precision": problem.precision, "layout": problem.layout, "card": decision.gpu.name,
+        "chosen": option(chosen), "why": decision.why,
+        "eager": None if decision.eager is None else option(decision.eager),
         "options": [option(item) for item in decision.options],
         "rejected": [{"name": name, "why": why} for name, why in decision.rejected],
         "limits_of": None if ours is None else ours.name,
@@ -148,6 +153,8 @@ def _choice(decision: Decision) -> list[tuple[str, str]]:
     ]
     if chosen.config is not None:
         lines.append(("config", str(chosen.config)))
+    if decision.eager is not None:
+        lines.append(("eager", f"{decision.eager.name}: outside a CUDA graph the host's time decides"))
     others = [option for option in decision.options if option is not chosen]
     for option in others[:SHOWN]:
         lines.append(("also", f"{option.name}, {seconds_text(option.seconds)} by {option.source}"))
@@ -185,7 +192,8 @@ def _limits(problem: Problem, ours: Option, resources: Resources | None, trouble
         tile = _tile(ours)
         if tile is not None:
             tiles = -(-problem.m // tile[0]) * -(-problem.n // tile[1])
-            lines.append(("tiles", f"{many(tiles, 'tile')} of {tile[0]}x{tile[1]}"))
+            each = f" in each of {many(problem.batch, 'product')}" if problem.batch > 1 else ""
+            lines.append(("tiles", f"{many(tiles, 'tile')} of {tile[0]}x{tile[1]}{each}"))
         filled = _wave_efficiency(problem, ours, resources)
         blocks, waves = many(resources.programs, "block"), many(resources.waves, "wave")
         lines.append(("waves", f"{blocks} in {waves}; {filled:.0%} of the slots at work"))
