@@ -83,6 +83,7 @@ def parts() -> list[Part]:
         Part("tensor", tuple(tensor)),
         Part("squares", (*suite("squares", FP32), *suite("squares", BF16, "NT"))),
         Part("llm", (*suite("llm", BF16), *suite("decode", BF16), *suite("models", BF16))),
+        Part("training", tuple(suite("training", BF16))),
         Part("odd", tuple(odd)),
         Part("cross27-bf16", tuple(suite("cross27", BF16, "NT"))),
         Part("peers", tuple(shapes("peers", "4096 1024", BF16, "NN")),

@@ -20,6 +20,18 @@ def test_the_suites_of_the_issue_are_there() -> None:
         assert len(shapes) == len(set(shapes))
 
 
+def test_training_has_three_products_a_layer() -> None:
+    """Y = X W' (NT), dX = dY W (NN) and dW = dY' X (TN) of one layer multiply the same three extents."""
+    shapes = suite_named("training")
+    layers = [shapes[index : index + 3] for index in range(0, len(shapes), 3)]
+    assert len(layers) == 13
+    for forward, of_input, of_weight in layers:
+        tokens, n, k = forward.m, forward.n, forward.k
+        assert tokens == 4096 and [each.layout for each in (forward, of_input, of_weight)] == ["NT", "NN", "TN"]
+        assert (of_input.m, of_input.n, of_input.k) == (tokens, k, n)
+        assert (of_weight.m, of_weight.n, of_weight.k) == (n, k, tokens)
+
+
 def test_what_a_shape_fixes_wins_but_for_the_layout() -> None:
     assert Shape(2, 3, 4, layout="NT").problem().layout == "NT"
     assert Shape(2, 3, 4, layout="NT").problem(layout="TN").layout == "TN"
