@@ -18,7 +18,7 @@ import torch.nn.functional as F  # noqa: E402
 from ops_checks import FLOATS, assert_close  # noqa: E402
 
 import rungemm  # noqa: E402
-from rungemm.ops import launch  # noqa: E402
+from rungemm.ops import front, guards, launch  # noqa: E402
 from rungemm.tune.database import TuningDatabase  # noqa: E402
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
@@ -201,6 +201,42 @@ def test_a_warm_call_allocates_its_result_and_a_workspace_at_most(dtype) -> None
         made = torch.cuda.memory_stats()["allocation.all.allocated"] - before
         # Split K may take partial sums, a copy of an odd A and one of an odd B from torch's allocator.
         assert made <= 30, f"{m}x{n}x{k}: {made / 10} allocations a call"
+
+
+def test_warm_calls_are_known_by_torchs_guards(monkeypatch) -> None:
+    """From the third on; on any stream, in a capture, and with a gradient wanted."""
+    assert guards._Guards is not None, "this torch has none: warm calls take the longer of the short ways"
+    asked: list[str] = []
+    real = front.key_of
+    monkeypatch.setattr(front, "key_of", lambda *x, **kw: asked.append(x[0]) or real(*x, **kw))
+    m, n, k = BUG_E
+    for dtype in FLOATS:
+        a, b, w = (cuda_normal(*shape, dtype=dtype) for shape in ((m, k), (k, n), (n, k)))
+        bias, out, trained = cuda_normal(n, dtype=dtype), torch.empty(m, n, device="cuda", dtype=dtype), w.clone()
+        trained.requires_grad_()
+        calls = {
+            "new": lambda a=a, b=b: rungemm.matmul(a, b),
+            "out": lambda a=a, b=b, out=out: rungemm.matmul(a, b, out=out),
+            "linear": lambda a=a, w=w, bias=bias: rungemm.linear(a, w, bias, "gelu"),
+            "training": lambda a=a, w=trained: rungemm.linear(a, w),
+        }
+        for name, call in calls.items():
+            want = call().detach().clone()
+            call()
+            asked.clear()
+            side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                got = call()
+            torch.cuda.current_stream().wait_stream(side)
+            assert torch.equal(got, want), (name, dtype)
+            with torch.cuda.graph(graph):
+                got = call()
+            assert not asked, (name, dtype)
+            got.detach().fill_(float("nan"))
+            graph.replay()
+            # A captured product may be cuBLAS's where an eager one is ours.
+            assert_close(got.detach(), want.double(), k, steps=2), (name, dtype)
 
 
 def test_captured_training_steps() -> None:

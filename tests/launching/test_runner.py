@@ -29,6 +29,7 @@ def prepared_on_cpu(fake_cuda, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: CPU)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(runner, "_current_stream_of", lambda: lambda device: 0x77)
+    monkeypatch.setattr(runner, "_current_device_of", lambda: lambda: CPU)
     monkeypatch.setattr(runner, "_place", lambda device: torch.device("cpu"))
     monkeypatch.setattr(runner, "_functions", {})
     monkeypatch.setattr(runner, "_captured", [])
@@ -155,3 +156,32 @@ def test_a_launcher_of_descriptors_and_of_several_launches(prepared_on_cpu, fake
             run(*[space.data_ptr() + shift] * len(order))
             assert fake_cuda.parameters() == want, names
         assert fake_cuda.count("launches") == before + 9 * len(launches)
+
+
+def test_a_launcher_knows_who_else_filled_in_the_pointers(prepared_on_cpu, fake_cuda) -> None:
+    """It leaves them alone only where its own last launch put the same ones there."""
+    launch = every_kind_launch()
+    fake_cuda.expect([f.size for _, f in fields_of(launch)])
+    order = tuple(sorted({argument.role for _, argument in launch.arguments if hasattr(argument, "role")}))
+    space = torch.empty(1000 * 520, dtype=torch.bfloat16)
+    here = [space.data_ptr() + 1024 * place for place in range(len(order))]
+    prepared = prepared_on_cpu(LaunchPlan("kinds", (launch,)))
+    run, turned = prepared.launcher(order), prepared.launcher(order[::-1])
+    run(*here)
+    want = fake_cuda.parameters()
+    others = (
+        lambda: prepared.run_addresses(dict.fromkeys(order, here[0])),
+        lambda: turned(*here),  # the same addresses in other roles
+        lambda: run(*here[::-1]),
+        lambda: run(*here),
+    )
+    for number, other in enumerate(others):
+        other()
+        assert (fake_cuda.parameters() == want) == (number == 3)
+        run(*here)
+        assert fake_cuda.parameters() == want, number
+    with pytest.raises(ZeroDivisionError):  # what was half filled in is not taken for whole
+        block = prepared._kernels[0].parameters
+        block._encode, block._encoded = (lambda *_: 1 / 0), {}
+        run(*[address + 4096 for address in here])
+    assert block.holder is None

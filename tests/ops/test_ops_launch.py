@@ -27,7 +27,7 @@ import rungemm  # noqa: E402
 from rungemm.hardware import DEFAULT_GPU  # noqa: E402
 from rungemm.kernels.cuda_core.champion import ChampionFp32  # noqa: E402
 from rungemm.kernels.cuda_core.simt import SimtKernel  # noqa: E402
-from rungemm.ops import api, dispatch, execute, fallback, front, launch, rows  # noqa: E402
+from rungemm.ops import api, dispatch, execute, fallback, front, guards, launch, rows  # noqa: E402
 from rungemm.ops.table import Table  # noqa: E402
 from rungemm.problem import Matrix  # noqa: E402
 
@@ -272,6 +272,106 @@ def test_training_takes_a_short_way_of_its_own(call, card, rng, device, monkeypa
     for _ in range(3):
         got = rungemm.matmul(a, weight.mT)
         assert_close(torch.autograd.grad(got.sum(), a)[0], weight.double().sum(0).expand(6, 16), 24, steps=8)
+
+
+@pytest.mark.parametrize("name", ["linear", "matmul"])
+def test_gradients_of_dense_halves_are_launched_at_once(name, card, rng, device, monkeypatch) -> None:
+    """What is not dense, begins off a multiple of 16 bytes or is derived again goes the checked way."""
+    checked = []
+    real = rows.product
+    monkeypatch.setattr(rows, "product", lambda *x, **kw: checked.append(1) or real(*x, **kw))
+    x = normal(rng, 3, 8, 16, dtype=torch.bfloat16, device=device).requires_grad_()
+    w = normal(rng, *((24, 16) if name == "linear" else (16, 24)), dtype=torch.bfloat16, device=device).requires_grad_()
+    dense = normal(rng, 3, 8, 24, dtype=torch.bfloat16, device=device)
+    shifted = normal(rng, 3 * 8 * 24 + 1, dtype=torch.bfloat16, device=device)[1:].view(3, 8, 24)
+    cases = (
+        (dense, False, 0), (dense.transpose(0, 1).contiguous().transpose(0, 1), False, 0),
+        (dense[..., :1].expand(3, 8, 24), False, 2), (shifted, False, 2), (dense, True, 2),
+        (torch._neg_view(dense), False, 2), (dense, False, 0),
+    )  # fmt: skip
+    for number, (seed, again, most) in enumerate(cases):
+        got = rungemm.linear(x, w) if name == "linear" else rungemm.matmul(x, w)
+        want = x.double() @ (w.double().mT if name == "linear" else w.double())
+        checked.clear()
+        before = len(card.launched)
+        mine = torch.autograd.grad(got, (x, w), seed, create_graph=again)
+        theirs = torch.autograd.grad(want, (x, w), seed.double())
+        for one, other in zip(mine, theirs, strict=True):
+            assert_close(one, other, 24, steps=2)
+            assert one.is_contiguous()
+        assert len(checked) == most and (again or len(card.launched) == before + 2), number
+
+
+def test_a_call_like_one_before_is_known_by_torchs_guards(card, rng, device, monkeypatch) -> None:
+    """And one that differs in anything, also where the very same object changed under way, is not."""
+    if guards._Guards is None:
+        pytest.skip("this torch has no guards for tensors")
+    asked = []
+    real = front.key_of
+    monkeypatch.setattr(front, "key_of", lambda *x, **kw: asked.append(1) or real(*x, **kw))
+
+    def known(call, *operands) -> bool:
+        asked.clear()
+        call(*operands)
+        return not asked
+
+    def fresh(*shape: int) -> torch.Tensor:
+        return normal(rng, *shape, dtype=torch.bfloat16, device=device)
+
+    a, b, bias = fresh(16, 32), fresh(32, 24), fresh(24)
+    c, out, w = fresh(16, 24), torch.empty(16, 24, dtype=torch.bfloat16, device=device), fresh(24, 32)
+    calls = {
+        "matmul": lambda: rungemm.matmul(a, b), "out": lambda: rungemm.matmul(a, b, out=out),
+        "linear": lambda: rungemm.linear(a, w), "bias": lambda: rungemm.linear(a, w, bias, "gelu"),
+        "addmm": lambda: rungemm.addmm(c, a, b, alpha=0.5, out=out), "bmm": lambda: rungemm.bmm(a[None], b[None]),
+        "gemm": lambda: rungemm.gemm(a, b, c, beta=0.5, bias=bias, epilogue="silu"),
+    }  # fmt: skip
+    for name, call in calls.items():
+        assert [known(call) for _ in range(4)] == [False, False, True, True], name
+    for name, call in calls.items():
+        assert known(call), name
+    with torch.autocast(device, dtype=torch.bfloat16):
+        assert not known(calls["matmul"])
+    with torch.inference_mode():
+        assert not known(calls["matmul"])
+    assert torch.vmap(lambda x: rungemm.matmul(x, b))(torch.stack([a, a])).shape == (2, 16, 24)
+    changes = (
+        ("stride", lambda x: x.as_strided_((16, 32), (1, 16))),
+        ("address", lambda x: x.set_(fresh(600)[1:513].view(16, 32))),
+        ("shape", lambda x: x.resize_(8, 32)), ("gradient", lambda x: x.requires_grad_()),
+        ("type", lambda x: setattr(x, "data", x.data.half())), ("sign", None),
+    )  # fmt: skip
+    for what, change in changes:
+        x = fresh(16, 32)
+        for _ in range(3):
+            rungemm.matmul(x, b)
+        assert known(rungemm.matmul, x, b), what
+        other = b
+        if change is None:
+            x = torch._neg_view(x)
+        else:
+            change(x)
+            other = b.to(x.dtype)
+        assert not known(rungemm.matmul, x, other), what
+        assert_close(rungemm.matmul(x, other), x.detach().double() @ other.double(), 32, steps=2)
+    # The same operands with gradients recorded and not.
+    x = fresh(16, 32).requires_grad_()
+    for _ in range(3):
+        assert rungemm.matmul(x, b).requires_grad
+        with torch.no_grad():
+            assert not rungemm.matmul(x, b).requires_grad
+    assert known(rungemm.matmul, x, b)
+    # torch's own setting for fp32.
+    p, q = normal(rng, 16, 16, device=device), normal(rng, 16, 16, device=device)
+    try:
+        for word, kind in (("high", "tf32"), ("highest", "ieee"), ("high", "tf32")):
+            torch.set_float32_matmul_precision(word)
+            for _ in range(3):
+                card.launched.clear()
+                rungemm.matmul(p, q)
+                assert card.launched == ["champion_hopper" if kind == "tf32" else "champion_fp32"]
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_training_is_torchs_where_a_derivative_in_python_costs_more_than_it_saves(rng, device, monkeypatch) -> None:

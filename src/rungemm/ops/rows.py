@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..problem import Epilogue
 from .autograd import without_bias
-from .core import product
+from .core import PLAIN, product, watched
 from .execute import entry_of
 from .fallback import apply_epilogue
 from .front import Front, torch_call
@@ -32,17 +32,25 @@ def training_call(
         front: the short way without a gradient, of the product and its bias alone.
     """
     rest = without_bias(epilogue)
-    grad = torch.empty(a.shape[0], b.shape[1], dtype=front.dtype, device=a.device)
+    transposed = name == "linear"
     one_type = front.dtype == a.dtype and (bias is None or bias.dtype == a.dtype)
+    derived = None
     if one_type and a.dtype in (torch.float32, torch.float16, torch.bfloat16):
-        products = ((grad, b.mT, torch.empty_like(a)), (a.mT, grad, torch.empty_like(b)))
-        derived = (entry_of(x, y, None, None, to, 1.0, 0.0, precision, None) for x, y, to in products)
+        grad = torch.empty(a.shape[0], b.shape[1], dtype=front.dtype, device=a.device)
+        # As backward poses them: the gradient of a weight lies as the weight does.
+        to_w = (grad.mT, a, b.mT) if transposed else (a.mT, grad, b)
+        derived = tuple(
+            entry_of(x, y, None, None, torch.empty_like(to), 1.0, 0.0, precision, None)
+            for x, y, to in ((grad, b.mT, a), to_w)
+        )
         if _torch_is_faster([front.entry, *derived]) and (precision == "default" or a.dtype != torch.float32):
             return torch_call(name, (a, b, None, bias), 1.0, 0.0, epilogue), True
-    transposed = name == "linear"
+        if a.dtype == torch.float32 or not (a.is_contiguous() and (b.mT if transposed else b).is_contiguous()):
+            derived = None  # fp32's products follow torch's setting at the moment of backward
+    way = _Way(front, transposed, precision, derived)
 
     def call(x: Tensor, w: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None) -> Tensor:
-        value = _Rows.apply(x, w, bias, front, transposed, precision)
+        value = _Rows.apply(x, w, bias, way)
         return value if rest is None else apply_epilogue(value, None, rest)
 
     return call, False
@@ -51,8 +59,10 @@ def training_call(
 HOST_S = 60e-6
 """About what a derivative written in Python costs the host beyond torch's own, forward and backward."""
 
-BUSY_S = 200e-6
-"""Three products as long as this keep a card busy while the host prepares the next: then only their own time counts."""
+BUSY_S = 1e-3
+"""Three products as long as this keep a card busy while the host prepares the next: then only their own time counts. A
+layer of a Llama block, with all that lies between it and the next and its share of the optimiser, costs the host half
+of it (results/h200/llama.json)."""
 
 
 def _torch_is_faster(entries: list[Entry]) -> bool:
@@ -73,39 +83,72 @@ def _torch_is_faster(entries: list[Entry]) -> bool:
     return busy < BUSY_S and saved < HOST_S
 
 
+class _Way:
+    """What a call and its derivative do.
+
+    Attributes:
+        front: the product's own way.
+        transposed: w is (N, K).
+        derived: the ways to the gradients of x and w for dense operands at multiples of 16 bytes, if they are fixed.
+    """
+
+    __slots__ = ("derived", "front", "precision", "transposed")
+
+    def __init__(self, front: Front, transposed: bool, precision: str, derived: tuple[Entry, ...] | None) -> None:
+        self.front, self.transposed, self.precision, self.derived = front, transposed, precision, derived
+
+    def gradient(self, which: int, left: Tensor, right: Tensor, plain: bool) -> Tensor:
+        """Of x (0) or w (1), as a product of two matrices; ``plain`` where :attr:`derived` holds."""
+        if not plain or self.derived is None:
+            return product(left, right, None, None, None, 1.0, 0.0, self.precision, None, left.dtype)
+        entry = self.derived[which]
+        if entry.by_torch or entry.at is None:
+            return torch.mm(left, right)
+        shape = (left.shape[0], right.shape[1])
+        out = self.front.allocate(shape, (shape[1], 1), left.dtype)
+        entry.at(left.data_ptr(), right.data_ptr(), 0, 0, out.data_ptr())
+        return out
+
+
 class _Rows(torch.autograd.Function):
     """``x @ w`` or, ``transposed``, ``x @ w.T``, plus a row bias, for x (..., K)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, front: Front, transposed: bool, precision: str
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, way: _Way) -> Tensor:
         needs_x, needs_w, *_ = ctx.needs_input_grad
         ctx.save_for_backward(x if needs_w else None, w if needs_x else None)
-        ctx.facts = transposed, precision, None if bias is None else bias.dtype, x.shape, x.dtype
+        ctx.facts = way, None if bias is None else bias.dtype, x.shape, x.dtype
+        front = way.front
         out = front.allocate(front.shape, front.strides, front.dtype)
         entry = front.entry
         if entry.at is not None:
             entry.at(x.data_ptr(), w.data_ptr(), 0, 0 if bias is None else bias.data_ptr(), out.data_ptr())
         else:
-            rows, cols = x.view(-1, x.shape[-1]), w.mT if transposed else w
+            rows, cols = x.view(-1, x.shape[-1]), w.mT if way.transposed else w
             entry.run(rows, cols, None, bias, out.view(-1, out.shape[-1]))
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         x, w = ctx.saved_tensors
-        transposed, precision, bias_type, shape, dtype = ctx.facts
+        way, bias_type, shape, dtype = ctx.facts
         grad_x = grad_w = grad_bias = None
         rows = grad.reshape(-1, grad.shape[-1])
         cast = rows if rows.dtype == dtype else rows.to(dtype)
+        plain = not _grad() and not watched() and all(t is None or _is_plain(t) for t in (cast, x, w))
         if ctx.needs_input_grad[0]:
-            columns = w if transposed else w.mT
-            grad_x = product(cast, columns, None, None, None, 1.0, 0.0, precision, None, dtype).view(shape)
+            grad_x = way.gradient(0, cast, w if way.transposed else w.mT, plain).view(shape)
         if ctx.needs_input_grad[1]:
             flat = x.reshape(-1, x.shape[-1])
-            left, right = (cast.mT, flat) if transposed else (flat.mT, cast)
-            grad_w = product(left, right, None, None, None, 1.0, 0.0, precision, None, dtype)
+            left, right = (cast.mT, flat) if way.transposed else (flat.mT, cast)
+            grad_w = way.gradient(1, left, right, plain)
         if ctx.needs_input_grad[2] and bias_type is not None:
             grad_bias = rows.sum(0).to(bias_type)
-        return grad_x, grad_w, grad_bias, None, None, None
+        return grad_x, grad_w, grad_bias, None
+
+
+_grad = torch.is_grad_enabled
+
+
+def _is_plain(x: Tensor) -> bool:
+    return type(x) in PLAIN and x.is_contiguous() and not x.data_ptr() & 15 and not x.is_neg()
