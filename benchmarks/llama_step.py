@@ -31,8 +31,11 @@ import rungemm
 from rungemm.bench.environment import describe_environment
 from rungemm.bench.statistics import paired_ratio, spread_of
 from rungemm.bench.store import write_json
+from rungemm.compiling import CompileError, compile_many
+from rungemm.ops.dispatch import Decision
 
 TORCH, CONTROL, PATCHED = "torch", "torch again", "patched"
+Decisions = dict[tuple[int, int], dict[str, Decision]]
 
 
 def order_of(step: int) -> list[str]:
@@ -59,31 +62,49 @@ def time_steps(run: llama.Run, steps: int) -> tuple[dict[str, list[float]], dict
     return whole, host
 
 
-def layers_of(run: llama.Run, dtype: str) -> list[dict[str, Any]]:
-    """For each kind of linear layer, the library's choice for its three products, and the node that autograd has.
+def decisions_of(run: llama.Run, dtype: str) -> Decisions:
+    """By (N, K) of the linear layers, the library's choice for the three products of a training step."""
+    rows = 2 * run.tokens
+    found: Decisions = {}
+    for layer in run.models[PATCHED].modules():
+        if isinstance(layer, nn.Linear):
+            n, k = layer.out_features, layer.in_features
+            products = {
+                "forward": ((rows, n, k), "NT"), "gradient of the input": ((rows, k, n), "NN"),
+                "gradient of the weight": ((n, k, rows), "TN"),
+            }  # fmt: skip
+            found[n, k] = {
+                what: rungemm.explain_dispatch(shape, dtype=dtype, layout=layout, precision="ieee")
+                for what, (shape, layout) in products.items()
+            }
+    return found
+
+
+def compile_ahead(decisions: Decisions) -> None:
+    """What the library will launch, on all cores: the first step would compile one kernel after the other."""
+    every = [decision for products in decisions.values() for decision in products.values()]
+    jobs = [(option.plan, each.gpu.arch) for each in every if (option := each.chosen).plan is not None]
+    failed = [result for result in compile_many(jobs) if isinstance(result, CompileError)]
+    print(f"{len(jobs)} of {len(every)} products are ours, {len(failed)} do not compile", *failed, file=sys.stderr)
+
+
+def layers_of(run: llama.Run, decisions: Decisions) -> list[dict[str, Any]]:
+    """For each size of linear layer its names, the library's choices, and the node that autograd has.
 
     A node of torch's (as ViewBackward0) computes all three by torch: the library leaves a layer to it where torch is
     chosen for each, or what the others would save is less than a derivative in Python costs the host.
     """
-    rows = 2 * run.tokens
-    found: dict[tuple[int, int], dict[str, Any]] = {}
-    for name, layer in run.models[PATCHED].named_modules():
-        if not isinstance(layer, nn.Linear):
-            continue
-        n, k = layer.out_features, layer.in_features
-        products = {
-            "forward": ((rows, n, k), "NT"), "gradient of the input": ((rows, k, n), "NN"),
-            "gradient of the weight": ((n, k, rows), "TN"),
-        }  # fmt: skip
-        choices = {
-            what: rungemm.explain_dispatch(shape, dtype=dtype, layout=layout, precision="ieee").chosen.name
-            for what, (shape, layout) in products.items()
-        }
+    found = []
+    named = {name: each for name, each in run.models[PATCHED].named_modules() if isinstance(each, nn.Linear)}
+    for (n, k), products in decisions.items():
+        alike = [name for name, each in named.items() if (each.out_features, each.in_features) == (n, k)]
         x = torch.zeros(2, run.tokens, k, device=run.device, dtype=run.dtype, requires_grad=True)
-        node = type(layer(x).grad_fn).__name__
-        entry = found.setdefault((n, k), {"layers": [], "n": n, "k": k, "choices": choices, "autograd_node": node})
-        entry["layers"].append(name)
-    return list(found.values())
+        found.append({
+            "layers": alike, "n": n, "k": k,
+            "choices": {what: decision.chosen.name for what, decision in products.items()},
+            "autograd_node": type(named[alike[0]](x).grad_fn).__name__,
+        })  # fmt: skip
+    return found
 
 
 def main() -> int:
@@ -98,6 +119,9 @@ def main() -> int:
 
     kinds = {TORCH: lambda model: model, CONTROL: lambda model: model, PATCHED: rungemm.patch}
     run = llama.Run(arguments, kinds)
+    decisions = decisions_of(run, arguments.dtype)
+    if on_card:
+        compile_ahead(decisions)
     losses, _ = run.train(arguments.steps)
     allowed = llama.ALLOWED[arguments.dtype]
     differ = {name: llama.difference(losses[TORCH], losses[name]) for name in (CONTROL, PATCHED)}
@@ -113,7 +137,7 @@ def main() -> int:
         ratio = f", {ratios[name]} of torch's" if name in ratios else ""
         print(f"{name:12} {median['step']:.3f} ms a step, host {median['host']:.3f} ms{ratio}")
     if arguments.out:
-        write_json(arguments.out, document_of(run, arguments, steps) | {
+        write_json(arguments.out, document_of(run, arguments, steps, decisions) | {
             "losses_differ_by": differ, "allowed": allowed, "losses_agree": agree, "losses": losses,
             "median_ms": medians,
             "ratio_to_torch": {name: {"median": r.value, "low": r.low, "high": r.high} for name, r in ratios.items()},
@@ -123,7 +147,7 @@ def main() -> int:
     return 0 if agree else 1
 
 
-def document_of(run: llama.Run, arguments: argparse.Namespace, steps: int) -> dict[str, Any]:
+def document_of(run: llama.Run, arguments: argparse.Namespace, steps: int, decisions: Decisions) -> dict[str, Any]:
     """What was run, and where."""
     card = torch.cuda.get_device_name() if run.device == "cuda" else "none: the CPU"
     return {
@@ -131,7 +155,7 @@ def document_of(run: llama.Run, arguments: argparse.Namespace, steps: int) -> di
         "environment": describe_environment(card),
         "dtype": arguments.dtype, "blocks": arguments.blocks, "width": run.width, "vocabulary": run.vocabulary,
         "tokens": 2 * run.tokens, "steps": arguments.steps, "timing_steps": steps, "interval": 0.95,
-        "linear_layers": layers_of(run, arguments.dtype),
+        "linear_layers": layers_of(run, decisions),
     }  # fmt: skip
 
 
