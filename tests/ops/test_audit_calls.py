@@ -91,6 +91,23 @@ def test_a_transposed_out_of_a_batch(rng, device) -> None:
         assert_close(out, a.double() @ b.double(), 16)
 
 
+@pytest.mark.filterwarnings("error")
+def test_vectors_into_out_warn_of_nothing(rng, device) -> None:
+    """torch.matmul itself says of a vector times a matrix that it resized ``out`` (2.13)."""
+    torch.set_warn_always(True)
+    try:
+        for shapes in (((16,), (16, 8)), ((8, 16), (16,)), ((16,), (2, 16, 8)), ((2, 8, 16), (16,)), ((16,), (16,))):
+            a, b = (normal(rng, *shape, device=device) for shape in shapes)
+            want = a.double() @ b.double()
+            for _ in range(CALLS):
+                out = poisoned(*want.shape, dtype=torch.float32, device=device)
+                version = out._version
+                assert rungemm.matmul(a, b, out=out) is out and out._version > version
+                assert_close(out, want, 16)
+    finally:
+        torch.set_warn_always(False)
+
+
 def test_out_shares_memory_with_an_operand_of_a_warm_call(rng, device) -> None:
     """Strides and types are those of the call before; only the addresses say that out is read, too."""
     n = 24

@@ -108,7 +108,7 @@ def general(
         key = None
     value = product(*core_operands, target, alpha, beta, kind, epilogue, wanted)
     if key is not None:
-        _remember(key, name, given, core_operands, value, result, alpha, beta, precision, epilogue)
+        _remember(key, name, given, core_operands, value, result, alpha, beta, precision, epilogue, out is not None)
     if out is None:
         return value if tuple(value.shape) == result else value.view(result)
     if target is None:
@@ -142,9 +142,16 @@ def _training_front(
     return front
 
 
+def _row_times_matrix(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None) -> Tensor:
+    """What torch.matmul does for a vector times a matrix, which (2.13) warns there that it resizes ``out``."""
+    assert out is not None
+    torch.mm(a[None], b, out=out[None])
+    return out
+
+
 def _remember(
     key: tuple[object, ...], name: str, given: tuple[Any, ...], posed: tuple[Any, ...], value: Tensor,
-    result: tuple[int, ...], alpha: float, beta: float, precision: str | None, epilogue: Epilogue | None,
+    result: tuple[int, ...], alpha: float, beta: float, precision: str | None, epilogue: Epilogue | None, into: bool,
 ) -> None:  # fmt: skip
     """Keep the short way to this result, or that there is none."""
     if _copied(given, posed):
@@ -159,7 +166,8 @@ def _remember(
     plain = value.is_contiguous() or given[0].dim() == given[1].dim() == 2 or name == "bmm"
     if entry.by_torch and one_type and plain:
         matrices = name == "matmul" and epilogue is None and given[0].dim() == given[1].dim() == 2
-        call = torch_call("mm" if matrices else name, given, alpha, beta, epilogue)
+        row = name == "matmul" and into and given[0].dim() == 1 and given[1].dim() == 2
+        call = _row_times_matrix if row else torch_call("mm" if matrices else name, given, alpha, beta, epilogue)
         if call is not None and precision is not None and a.dtype == torch.float32:
             call = at_precision(call, precision)
     front = None
