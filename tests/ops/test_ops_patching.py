@@ -17,6 +17,7 @@ import rungemm  # noqa: E402
 from rungemm.ops import patching  # noqa: E402
 from rungemm.ops.memory import allocator  # noqa: E402
 from rungemm.ops.shapes import dense_strides  # noqa: E402
+from rungemm.problem import ProblemError  # noqa: E402
 
 
 class Doubled(nn.Linear):
@@ -95,21 +96,34 @@ def test_what_is_no_module_is_refused() -> None:
 
 
 def test_a_layer_that_torch_computes_is_not_asked_again(rng, device, monkeypatch) -> None:
-    """Also where a parameter is no parameter any more; a far or transposed input is another question."""
+    """Another shape is another question; a parameter that is none any more, or another type, is computed right."""
     layer, x = rungemm.patch(nn.Linear(8, 16).to(device)), normal(rng, 5, 8, device=device)
     want, seen = nn.functional.linear(x, layer.weight, layer.bias), []
     monkeypatch.setattr(patching, "linear", lambda *a, **kw: seen.append(1) or rungemm.linear(*a, **kw))
-    patching._by_torch[x.shape, x.dtype, 16, True] = True
-    try:
-        assert torch.equal(layer(x), want) and not seen
-        layer(x.mT.contiguous().mT)
-        assert seen == [1]
-        weight = layer.weight.detach().clone()
-        del layer.weight
-        layer.weight = 2 * weight
-        assert_close(layer(x), 2 * want.double() - layer.bias.double(), 8, steps=2)
-    finally:
-        patching._by_torch.clear()
+    layer.rungemm_shape, layer.rungemm_grad = x.shape, True
+    patching._know.add(layer)
+    assert torch.equal(layer(x), want) and not seen
+    with torch.no_grad():
+        assert_close(layer(x), want.detach().double(), 8)
+    assert seen == [1], "without a gradient it is another question"
+    layer.rungemm_shape, layer.rungemm_grad = x.shape, True
+    assert_close(layer(x[:3]), want[:3].detach().double(), 8)
+    assert_close(layer(x.mT.contiguous().mT), want.detach().double(), 8)
+    for twin in (pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer)):
+        assert twin.rungemm_shape is None, "copies ask anew"
+        assert_close(twin(x), want.detach().double(), 8)
+    layer.rungemm_shape, layer.rungemm_grad = x.shape, True
+    weight = layer.weight.detach().clone()
+    del layer.weight
+    layer.weight = 2 * weight
+    assert_close(layer(x), 2 * want.detach().double() - layer.bias.detach().double(), 8, steps=2)
+    layer.rungemm_shape, layer.rungemm_grad = x.shape, True
+    with pytest.raises(ProblemError, match="A is torch.float64"):
+        layer(x.double())
+    rungemm.forget()
+    assert layer.rungemm_shape is None
+    rungemm.unpatch(layer)
+    assert type(layer) is nn.Linear and not [name for name in vars(layer) if "rungemm" in name]
 
 
 def test_new_results_are_as_torch_makes_them(device) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -25,11 +25,18 @@ def forget() -> None:
     launch.forget()
 
 
-_followers: list[dict[tuple[object, ...], Any]] = []
+class Memory(Protocol):
+    """What can be forgotten."""
+
+    def clear(self) -> None:
+        """Forget all."""
+
+
+_followers: list[Memory] = []
 """Memories of others that are made from this one's entries, and forgotten with them."""
 
 
-def follow(memory: dict[tuple[object, ...], Any]) -> None:
+def follow(memory: Memory) -> None:
     """Have a memory cleared by :func:`forget`."""
     _followers.append(memory)
 

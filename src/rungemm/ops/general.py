@@ -34,9 +34,9 @@ from .front import Front, at_precision, long_ways, remember, torch_call
 from .rows import training_call
 from .shapes import pose
 
-__all__ = ["general"]
+__all__ = ["TORCHS", "general"]
 
-_TORCHS = frozenset((torch.float32, torch.float16, torch.bfloat16))
+TORCHS = frozenset((torch.float32, torch.float16, torch.bfloat16))
 """The types that torch's own functions take as ours do."""
 
 
@@ -92,7 +92,7 @@ def general(
     resized = out is not None and tuple(out.shape) != result
     target = None if out is None else target_of(out, result, core)
     kind = precision or "default"
-    if forward_ad._current_level >= 0 and a.dtype in _TORCHS:
+    if forward_ad._current_level >= 0 and a.dtype in TORCHS:
         # Forward derivatives: torch's own functions carry them, a launch of ours would drop them.
         return composed(a, b, c, bias, alpha, beta, epilogue, out, wanted)
     given, core_operands = (a, b, c, bias), (posed.a, posed.b, core_c, dense_bias)
@@ -162,7 +162,7 @@ def _remember(
     call = None
     entry = entry_of(a, b, c, bias, value, alpha, beta, kind, epilogue)
     # torch's own functions want one type for all, and torch.matmul (2.13) fails on some batches with a transposed out.
-    one_type = a.dtype in _TORCHS and all(x is None or x.dtype == a.dtype for x in (value, c, bias))
+    one_type = a.dtype in TORCHS and all(x is None or x.dtype == a.dtype for x in (value, c, bias))
     plain = value.is_contiguous() or given[0].dim() == given[1].dim() == 2 or name == "bmm"
     if entry.by_torch and one_type and plain:
         matrices = name == "matmul" and epilogue is None and given[0].dim() == given[1].dim() == 2
