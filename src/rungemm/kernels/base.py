@@ -33,6 +33,15 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def with_(self: ConfigT, **changes: Any) -> ConfigT:
+        """A copy with some fields replaced: :func:`dataclasses.replace` in a tenth of its time, for searches.
+
+        Names are not checked.
+        """
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, **changes)
+        return copy
+
     @classmethod
     def from_dict(cls: type[ConfigT], data: dict[str, Any]) -> ConfigT:
         """The config that :meth:`to_dict` wrote.
@@ -87,14 +96,9 @@ class Kernel(ABC, Generic[ConfigT]):
 
     def supports(self, problem: Problem, config: ConfigT, gpu: Gpu) -> str | None:
         """Why this kernel cannot take the problem with this config on this card, or ``None`` if it can."""
-        if gpu.arch < self.min_arch:
-            return f"{self.name} needs sm_{self.min_arch}; {gpu.title} is sm_{gpu.arch}"
-        for operand, matrix in (("A", problem.a), ("B", problem.b)):
-            if matrix.dtype not in self.dtypes:
-                takes = ", ".join(d.name for d in self.dtypes)
-                return f"{self.name} takes {takes}; {operand} is {matrix.dtype}"
-        if problem.a.dtype != problem.b.dtype:
-            return f"A is {problem.a.dtype} and B is {problem.b.dtype}: {self.name} wants one dtype for both"
+        reason = self.refuses(problem, gpu)
+        if reason is not None:
+            return reason
         if not isinstance(config, self.config_type):
             return f"{self.name} takes a {self.config_type.__name__}, not a {type(config).__name__}"
         threads = config.num_warps * gpu.warp_size
@@ -103,6 +107,21 @@ class Kernel(ABC, Generic[ConfigT]):
         if threads > gpu.max_threads_per_block:
             return f"{config.num_warps} warps are {threads} threads; a block has at most {gpu.max_threads_per_block}"
         return self.rejects(problem, config, gpu)
+
+    def refuses(self, problem: Problem, gpu: Gpu) -> str | None:
+        """Why no config makes this kernel take the problem on this card, or ``None`` if one may.
+
+        The part of the predicate that is asked before configs are ranked; a kernel with many of them adds its own.
+        """
+        if gpu.arch < self.min_arch:
+            return f"{self.name} needs sm_{self.min_arch}; {gpu.title} is sm_{gpu.arch}"
+        for operand, matrix in (("A", problem.a), ("B", problem.b)):
+            if matrix.dtype not in self.dtypes:
+                takes = ", ".join(d.name for d in self.dtypes)
+                return f"{self.name} takes {takes}; {operand} is {matrix.dtype}"
+        if problem.a.dtype != problem.b.dtype:
+            return f"A is {problem.a.dtype} and B is {problem.b.dtype}: {self.name} wants one dtype for both"
+        return None
 
     @abstractmethod
     def rejects(self, problem: Problem, config: ConfigT, gpu: Gpu) -> str | None:

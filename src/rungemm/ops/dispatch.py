@@ -10,10 +10,11 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ..hardware import Gpu
-from ..kernels import Config, Kernel, LaunchPlan
+from ..kernels import Config, Kernel, LaunchPlan, find_kernel
 from ..kernels.plan import INT32_MAX
 from ..problem import Epilogue, Matrix, Problem
 from .batches import kernels_for
@@ -70,8 +71,8 @@ class Option:
         problem: what the kernel is asked: the problem without the part of the epilogue that follows.
         bias_is_c: the bias goes in as C, with stride 0 and beta 1.
         after: the part of the epilogue that follows as elementwise steps of torch, or ``None``.
-        plan: how to launch it; ``None`` for cuBLAS and elementwise.
         realigned: cuBLAS on dense copies or on pieces, for it does not take the operands as they are.
+        gpu: the card of a kernel of ours.
     """
 
     name: str
@@ -83,12 +84,19 @@ class Option:
     needed: float = UNKNOWN_GAIN
     bias_is_c: bool = False
     after: Epilogue | None = None
-    plan: LaunchPlan | None = field(default=None, repr=False)
     realigned: bool = False
+    gpu: Gpu | None = field(default=None, repr=False)
 
     @property
     def is_ours(self) -> bool:
-        return self.plan is not None
+        return self.config is not None
+
+    @cached_property
+    def plan(self) -> LaunchPlan | None:
+        """How to launch it, made when first asked for; ``None`` for cuBLAS and elementwise."""
+        if self.config is None or self.gpu is None:
+            return None
+        return find_kernel(self.name).plan(self.problem, self.config, self.gpu)
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,7 @@ def decide(
         asked = all_rungs or refusal is not None or _rank(kernel, known) == 0
         if not asked and not _is_worth_asking(kernel, options, plain, database, gpu):
             continue
-        found = list(_options(kernel, problem, gpu, base, table, database))
+        found = list(_options(kernel, problem, gpu, base, known, table, database))
         fused = table.find_fused(problem) if found and isinstance(found[-1], Option) else None
         if fused is not None and fused.kernel == kernel.name and found[-1].source != TUNED:  # type: ignore[union-attr]
             found.append(_fused(kernel, problem, gpu, cublas, fused, found[-1]))  # type: ignore[arg-type]
@@ -200,9 +208,9 @@ def _without_cublas(options: list[Option], refusal: str) -> tuple[Option, str]:
 def _eager(options: list[Option], cublas: Option) -> Option | None:
     """The champion that is quicker to call than cuBLAS, where the host's time is all that shows."""
     for option in options:
-        if option.plan is not None and option.name in CHAMPIONS and option.name not in UNTIMED and not option.after:
+        if option.is_ours and option.name in CHAMPIONS and option.name not in UNTIMED and not option.after:
             short = option.seconds <= min(HOST_BOUND_S, cublas.seconds + HOST_SAVED_S)
-            if short and len(option.plan.launches) == 1 and not option.plan.workspaces:
+            if short and option.plan is not None and len(option.plan.launches) == 1 and not option.plan.workspaces:
                 return option
     return None
 
@@ -285,22 +293,25 @@ def _variants(problem: Problem) -> Iterator[tuple[Problem, bool, Epilogue | None
 
 
 def _options(
-    kernel: Kernel, problem: Problem, gpu: Gpu, base: float, table: Table, database: Any
+    kernel: Kernel, problem: Problem, gpu: Gpu, base: float, known: Entry | None, table: Table, database: Any
 ) -> Iterator[Option | str]:
     """Reasons why the kernel does not take the problem, until it does: measured configs first, then its own order."""
-    known = table.find(without_epilogue(problem))
     for inner, bias_is_c, after in _variants(problem):
+        reason = kernel.refuses(inner, gpu)
+        if reason is not None:
+            yield reason
+            continue
         for config, ratio, source in _configs(kernel, inner, gpu, known, database):
             reason = kernel.supports(inner, config, gpu)
             if reason is not None:
                 yield reason
                 continue
-            plan, needed = kernel.plan(inner, config, gpu), 0.0
+            needed = 0.0
             if ratio is not None:
                 needed = ONE_RUN if known is not None and known.runs == 1 and source != TUNED else 0.0
                 guess = base / ratio + _added(kernel, inner, config, gpu)
             else:
-                guess = kernel_seconds(kernel, inner, config, gpu, plan)
+                guess = kernel_seconds(kernel, inner, config, gpu)
                 if kernel.name in CHAMPIONS and known is not None and known.cublas_us > 0:
                     guess *= base / (1e-6 * known.cublas_us) * _too_hopeful(kernel, inner, gpu, known)
                     needed = MODEL_ERROR
@@ -312,7 +323,7 @@ def _options(
                         source = f"{source}, set right by what was measured near, as on {expected.nearest}"
             guess += elementwise_seconds(problem, gpu, _passes(after))
             yield Option(
-                kernel.name, config, guess, source, inner, ratio is not None, needed, bias_is_c, after, plan
+                kernel.name, config, guess, source, inner, ratio is not None, needed, bias_is_c, after, gpu=gpu
             )  # fmt: skip
             return
 
@@ -322,8 +333,7 @@ def _fused(kernel: Kernel, problem: Problem, gpu: Gpu, cublas: Option, known: En
     config = config_of(kernel, known)
     if config is None or kernel.supports(problem, config, gpu) is not None:
         return guessed
-    plan = kernel.plan(problem, config, gpu)
-    return Option(kernel.name, config, cublas.seconds / known.ratio, "table, fused", problem, True, 0.0, plan=plan)
+    return Option(kernel.name, config, cublas.seconds / known.ratio, "table, fused", problem, True, 0.0, gpu=gpu)
 
 
 def _too_hopeful(kernel: Kernel, problem: Problem, gpu: Gpu, known: Entry) -> float:
@@ -333,7 +343,7 @@ def _too_hopeful(kernel: Kernel, problem: Problem, gpu: Gpu, known: Entry) -> fl
     if config is None or known.ratio <= 0 or kernel.supports(plain, config, gpu) is not None:
         return 1.0
     took = 1e-6 * known.cublas_us / known.ratio
-    return max(1.0, took / kernel_seconds(kernel, plain, config, gpu, kernel.plan(plain, config, gpu)))
+    return max(1.0, took / kernel_seconds(kernel, plain, config, gpu))
 
 
 def _configs(

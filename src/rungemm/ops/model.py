@@ -10,10 +10,14 @@ measured near.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
 
 from ..analysis import peak_kind
 from ..hardware import Gpu
-from ..kernels import Config, Kernel, LaunchPlan
+from ..kernels import Config, Kernel
 from ..problem import Problem
 
 __all__ = [
@@ -54,10 +58,11 @@ that it is for. So it is called where cuBLAS is far from its peak, not for a clo
 RUNG_SHARE = 0.30
 """For kernels that the list does not name: rungs on the way up, none of which reaches cuBLAS."""
 
-_CUBLAS_TILES = (
+_CUBLAS_TILES = np.array([
     (256, 128), (128, 256), (128, 192), (192, 128), (128, 128), (64, 256), (256, 64), (128, 64), (64, 128), (64, 64),
     (64, 32), (32, 64), (32, 32),
-)  # fmt: skip
+], dtype=float).T.reshape(2, -1, 1)  # fmt: skip
+"""Rows and columns. Floating point, for an extent may be so long that counts of tiles leave 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ _MISALIGNED = {"fp16": 0.165, "bf16": 0.165, "tf32": 0.27, "fp8": 0.165, "int8":
 4097x4095x4093, and 16 at 333x777x555, which is one round of 128x128 tiles at the same rate. fp32 does not mind."""
 
 
-def kernel_seconds(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, plan: LaunchPlan) -> float:
+def kernel_seconds(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu) -> float:
     """Seconds that one of our kernels should take with this config: by its own estimate where it has one."""
     estimate = getattr(kernel, "estimate", None)
     if estimate is not None:
@@ -99,9 +104,8 @@ def kernel_seconds(kernel: Kernel, problem: Problem, config: Config, gpu: Gpu, p
     if getattr(config, "swap", False):
         tile_m, tile_n = tile_n, tile_m
     split = max(1, getattr(config, "splits", 1))
-    if getattr(config, "stream", False):
-        split = 0
     seconds = _tiled(problem, gpu, tile_m, tile_n, split, work * 1.0 / (peak * share))
+    plan = kernel.plan(problem, config, gpu)
     traffic = sum(space.elements * space.dtype.bytes for space in plan.workspaces)
     moved = 2 * traffic / _bandwidth(gpu) + max(len(plan.launches) - 1, 0) * LAUNCH_S
     return LATENCY_S + max(seconds, _traffic(problem, gpu)) + moved
@@ -116,14 +120,14 @@ def cublas_seconds(problem: Problem, gpu: Gpu) -> float:
         seconds = _tiled(problem, gpu, 128, 128, 1, 1.0 / (peak * _MISALIGNED[kind]))
         return LATENCY_S + max(seconds, _traffic(problem, gpu))
     model = _CUDA_CORES if kind == "fp32" else _TENSOR_CORES
-    best = float("inf")
-    for tile_m, tile_n in _CUBLAS_TILES:
-        rate = peak * share * min(1.0, tile_m * tile_n / 16384) ** model.small
-        tiles = -(-problem.m // tile_m) * -(-problem.n // tile_n) * problem.batch
-        for programs in (0, gpu.sms, 2 * gpu.sms):
-            split = max(1, min(programs // tiles, problem.effective_k // model.shortest)) if tiles else 1
-            seconds = _tiled(problem, gpu, tile_m, tile_n, split, 1.0 / rate)
-            best = min(best, seconds + (model.reduction if split > 1 else 0.0))
+    tile_m, tile_n = _CUBLAS_TILES
+    # One row a tile, one column for each number of programs at which K may be split: none, one an SM, two an SM.
+    tiles = -(-problem.m // tile_m) * -(-problem.n // tile_n) * problem.batch
+    programs = np.array([0.0, gpu.sms, 2.0 * gpu.sms])
+    split = np.maximum(1, np.minimum(programs // np.maximum(1, tiles), problem.effective_k // model.shortest))
+    rate = peak * share * _shares_of_small_tiles(model)
+    seconds = _tiled(problem, gpu, tile_m, tile_n, split, 1.0 / rate)
+    best = float(np.min(seconds + np.where(split > 1, model.reduction, 0.0)))
     traffic = problem.minimum_bytes / (_CUBLAS_BANDWIDTH * gpu.dram_gbs * 1e9)
     return model.latency + max(best, traffic) + _OVERLAP.get(kind, 0.1) * min(best, traffic)
 
@@ -140,14 +144,19 @@ def copies_seconds(problem: Problem, gpu: Gpu) -> float:
     return 2 * LAUNCH_S + 2 * elements * problem.a.dtype.bytes / _bandwidth(gpu)
 
 
-def _tiled(problem: Problem, gpu: Gpu, tile_m: int, tile_n: int, split: int, seconds_per_tflop: float) -> float:
-    """Rounds of tiles, each at an SM's share of the rate; ``split`` 0 shares the last round's work evenly."""
+def _tiled(problem: Problem, gpu: Gpu, tile_m: Any, tile_n: Any, split: Any, seconds_per_tflop: Any) -> Any:
+    """Rounds of tiles, each at an SM's share of the rate; numbers, or arrays of several tiles and splits."""
     tiles = -(-problem.m // tile_m) * -(-problem.n // tile_n) * problem.batch
     of_one = 2 * tile_m * tile_n * problem.effective_k * 1e-12 * gpu.sms * seconds_per_tflop
-    if split == 0:
-        return of_one * tiles / gpu.sms
     rounds = -(-tiles * split // gpu.sms)
     return rounds * of_one / split
+
+
+@cache
+def _shares_of_small_tiles(model: CuBlas) -> np.ndarray:
+    """Of the rate, for each of cuBLAS's tiles."""
+    shares = [min(1.0, tile_m * tile_n / 16384) ** model.small for tile_m, tile_n in _CUBLAS_TILES[:, :, 0].T.tolist()]
+    return np.array(shares).reshape(-1, 1)
 
 
 def _bandwidth(gpu: Gpu) -> float:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
+import numpy as np
+
 from ..dtypes import dtype_named
 from ..hardware import Gpu
 from ..kernels import Config, Kernel
@@ -66,28 +68,50 @@ class Expectation:
 
 NOTHING_KNOWN = Expectation(0.0, UNKNOWN_GAIN, None)
 
-Error = tuple[Class, Shape, float]
+Arithmetic = tuple[int, str, bool]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The model's errors on the measured problems of one arithmetic, an element of each array for a problem.
+
+    Attributes:
+        shapes: extents (batch, M, N, K) by row, none but the batch shorter than :data:`LEAST`.
+        layouts: as :data:`.table.Class` has them.
+        same_types: D's type is A's.
+        errors: logarithms.
+        names: the extents, for explanations.
+    """
+
+    shapes: np.ndarray
+    layouts: np.ndarray
+    same_types: np.ndarray
+    errors: np.ndarray
+    names: tuple[str, ...]
+
+    def distances(self, kind: Class, shape: Shape) -> np.ndarray:
+        """Of a problem from each."""
+        away = np.abs(np.log2(_long_enough(shape) / self.shapes)).sum(axis=1)
+        return away + OTHER_LAYOUT * ((self.layouts != kind[3]) + 1.0 * (self.same_types != (kind[0] == kind[1])))
 
 
 def expectation(kernel: Kernel, problem: Problem, gpu: Gpu, table: Table) -> Expectation:
     """What the measured neighbours of a problem (without epilogue) say; a kernel without an estimate has none."""
     kind, shape = class_of(problem), (problem.batch, problem.m, problem.n, problem.k)
-    weights = total = squares = 0.0
-    nearest, least = None, NAMED
-    for other, extents, error in _errors(kernel, gpu, table):
-        if _arithmetic(other) != _arithmetic(kind):
-            continue
-        away = _distance(kind, shape, other, extents)
-        if away < least:
-            nearest, least = "x".join(map(str, extents[1:])), away
-        weight = math.exp(-away / REACH)
-        weights, total, squares = weights + weight, total + weight * error, squares + weight * error * error
+    known = _errors(kernel, gpu, table).get(_arithmetic(kind))
+    if known is None:
+        return NOTHING_KNOWN
+    away = known.distances(kind, shape)
+    weight = np.exp(-away / REACH)
+    weights = float(weight.sum())
     if weights == 0.0:
         return NOTHING_KNOWN
+    total, squares = float(weight @ known.errors), float(weight @ known.errors**2)
     mean = total / weights
     spread = math.sqrt(max(0.0, squares / weights - mean * mean))
     needed = UNKNOWN_GAIN * DOUBT / (weights + DOUBT) + DISAGREEMENT * spread
-    return Expectation(total / (weights + DOUBT), needed, nearest)
+    nearest = int(np.argmin(away))
+    return Expectation(total / (weights + DOUBT), needed, known.names[nearest] if away[nearest] < NAMED else None)
 
 
 def config_of(kernel: Kernel, entry: Entry) -> Config | None:
@@ -99,12 +123,27 @@ def config_of(kernel: Kernel, entry: Entry) -> Config | None:
 
 
 @lru_cache(maxsize=64)
-def _errors(kernel: Kernel, gpu: Gpu, table: Table) -> tuple[Error, ...]:
+def _errors(kernel: Kernel, gpu: Gpu, table: Table) -> dict[Arithmetic, Errors]:
     """The model's error on every entry of the kernel."""
-    return tuple(_each_error(kernel, gpu, table))
+    found: dict[Arithmetic, list[tuple[Class, Shape, float]]] = {}
+    for kind, shape, error in _each_error(kernel, gpu, table):
+        found.setdefault(_arithmetic(kind), []).append((kind, shape, error))
+    return {
+        arithmetic: Errors(
+            np.array([_long_enough(shape) for _, shape, _ in each]), np.array([kind[3] for kind, _, _ in each]),
+            np.array([kind[0] == kind[1] for kind, _, _ in each]), np.array([error for _, _, error in each]),
+            tuple("x".join(map(str, shape[1:])) for _, shape, _ in each),
+        )
+        for arithmetic, each in found.items()
+    }  # fmt: skip
 
 
-def _each_error(kernel: Kernel, gpu: Gpu, table: Table) -> Iterator[Error]:
+def _long_enough(shape: Shape) -> np.ndarray:
+    batch, *extents = shape
+    return np.array([batch, *(max(extent, LEAST) for extent in extents)], dtype=float)
+
+
+def _each_error(kernel: Kernel, gpu: Gpu, table: Table) -> Iterator[tuple[Class, Shape, float]]:
     estimate = getattr(kernel, "estimate", None)
     if estimate is None:
         return
@@ -127,13 +166,7 @@ def _problem(kind: Class, shape: Shape) -> Problem:
     )  # fmt: skip
 
 
-def _arithmetic(kind: Class) -> tuple[int, str, bool]:
+def _arithmetic(kind: Class) -> Arithmetic:
     """fp16 and bf16 are multiplied alike."""
     return dtype_named(kind[0]).bits, kind[2], kind[4]
 
-
-def _distance(kind: Class, shape: Shape, other: Class, extents: Shape) -> float:
-    pairs = ((max(x, LEAST), max(y, LEAST)) for x, y in zip(shape[1:], extents[1:], strict=True))
-    away = abs(math.log2(shape[0] / extents[0])) + sum(abs(math.log2(x / y)) for x, y in pairs)
-    differs = (kind[3] != other[3]) + ((kind[0] == kind[1]) != (other[0] == other[1]))
-    return away + OTHER_LAYOUT * differs

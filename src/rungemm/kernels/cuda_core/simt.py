@@ -46,7 +46,10 @@ class SimtKernel(Kernel[SimtConfig]):
     config_type = SimtConfig
     dtypes = (FP32,)
 
-    def rejects(self, problem: Problem, config: SimtConfig, gpu: Gpu) -> str | None:
+    def refuses(self, problem: Problem, gpu: Gpu) -> str | None:
+        reason = super().refuses(problem, gpu)
+        if reason is not None:
+            return reason
         if problem.batch != 1:
             return f"{self.name} computes one product; batch is {problem.batch}: loop over the batch"
         if problem.precision != "ieee":
@@ -56,6 +59,9 @@ class SimtKernel(Kernel[SimtConfig]):
             return reason
         if problem.d.dtype != FP32 or (problem.c is not None and problem.c.dtype != FP32):
             return f"{self.name} writes fp32; D is {problem.d.dtype}: ask for an fp32 result"
+        return None
+
+    def rejects(self, problem: Problem, config: SimtConfig, gpu: Gpu) -> str | None:
         for name in ("tile_m", "tile_n", "tile_k", "thread_m", "thread_n"):
             value = getattr(config, name)
             if value < 1 or value & (value - 1):

@@ -6,23 +6,29 @@ copied into an aligned workspace (:mod:`.prepare`); D that TMA cannot write is s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, product
 from typing import Any
 
+import numpy as np
+
 from ...dtypes import BF16, FP16, FP32, INT32
-from ...hardware import HOPPER_TENSOR_MHZ, Gpu
+from ...hardware import Gpu
 from ...problem import Problem
 from ..base import Kernel
+from ..columns import Columns, cheapest_first, choose, least, most
 from ..common import cdiv
 from ..cuda_core.split import PARTIAL_SUMS, partial_sums, reduction_launch
-from ..epilogue import activation_of, epilogue_arguments, epilogue_constants, rejects_epilogue
+from ..epilogue import epilogue_arguments, epilogue_constants, rejects_epilogue
 from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
 from .candidates import shapes
 from .champion_kernel import champion_hopper_kernel
-from .estimate import ACTIVATION_CLOCKS, Work, seconds
+from .demand import demand_of
+from .estimate import Work, seconds
 from .operands import swapped
-from .prepare import copy_launches, copy_seconds
+from .prepare import copy_launches
 from .rung import ScheduledConfig, rejects_problem, rejects_schedule, rejects_tile, staging_constants
 from .scale import scale_launch
 from .setup import Setup, set_up
@@ -78,6 +84,18 @@ class HopperConfig(ScheduledConfig):
         return text + (f"p{self.promote}" if self.promote else "")
 
 
+USUAL = HopperConfig(buffers=1)
+
+WHOLE, CROWD, STREAM, SHORT_STREAM, SPLIT = range(5)
+"""Ways to share out a tile: whole, one program an SM or several; along K in one launch, by one program an SM or by so
+many that each has a part of one tile only; along K in two launches."""
+
+Space = Columns[HopperConfig]
+
+Setting = HopperConfig | Space
+"""One setting, or many by columns."""
+
+
 class ChampionHopper(Kernel[HopperConfig]):
     name = "champion_hopper"
     idea = "every idea of the Hopper ladder together, searched"
@@ -88,9 +106,15 @@ class ChampionHopper(Kernel[HopperConfig]):
     dtypes = (FP16, BF16, FP32)
     config_type = HopperConfig
 
+    def __init__(self) -> None:
+        self._grids: dict[tuple[Any, ...], Space] = {}
+
+    def refuses(self, problem: Problem, gpu: Gpu) -> str | None:
+        reason = super().refuses(problem, gpu) or rejects_problem(self.name, problem, gpu)
+        return reason or rejects_epilogue(self.name, problem)
+
     def rejects(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> str | None:
-        reason = rejects_problem(self.name, problem, gpu) or rejects_epilogue(self.name, problem)
-        reason = reason or rejects_tile(config, config.part_m, problem.a.dtype.bytes)
+        reason = rejects_tile(config, config.part_m, problem.a.dtype.bytes)
         if reason is not None:
             return reason
         if config.stages < 2 and problem.k * (3 if problem.precision == "tf32x3" else 1) > config.tile_k:
@@ -114,82 +138,57 @@ class ChampionHopper(Kernel[HopperConfig]):
             return f"needs {shared} bytes of shared memory; {gpu.title} gives a block {gpu.shared_per_block}"
         return None
 
-    def shared_bytes(self, problem: Problem, config: HopperConfig) -> int:
-        stage = (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
+    def shared_bytes(self, problem: Problem, config: Setting) -> Any:
         # Split tiles leave from registers.
-        parts = 0 if config.splits > 1 else config.owners * config.buffers
+        parts = choose(config.splits > 1, 0, config.owners * config.buffers)
         staging = parts * config.part_m * config.part_n * problem.d.dtype.bytes
         # The barriers, and what warp specialisation keeps for itself (compiled: 180 bytes with 4 stages).
-        return config.stages * (stage + 16) + staging + 256
+        return config.stages * self.stage_bytes(problem, config) + staging + 256
 
-    def tiles(self, problem: Problem, config: HopperConfig) -> int:
-        m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
+    def stage_bytes(self, problem: Problem, config: Setting) -> Any:
+        """Of a stage of the ring and its barriers."""
+        return (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes + 16
+
+    def tiles(self, problem: Problem, config: Setting) -> Any:
+        m, n = choose(config.swap, problem.n, problem.m), choose(config.swap, problem.m, problem.n)
         return cdiv(m, config.tile_m) * cdiv(n, config.tile_n)
 
-    def programs(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> int:
+    def programs(self, problem: Problem, config: Setting, gpu: Gpu) -> Any:
         """Programs in the grid. None waits for another, so they need not all run at once."""
-        programs = config.programs or gpu.sms
+        programs = choose(config.programs > 0, config.programs, gpu.sms)
         tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k)
-        return max(1, min(programs, tiles * (steps if config.stream else config.splits)))
-
-    def resident(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> int:
-        """Programs that run at once on the whole card: as many on an SM as its shared memory and registers hold."""
-        by_shared = gpu.shared_per_sm // (self.shared_bytes(problem, config) + gpu.shared_reserved)
-        # The multipliers may take 240 registers a thread; the loader's warps are few.
-        threads = 32 * config.num_warps * config.owners + 128
-        by_registers = gpu.registers_per_sm // (threads * (self.max_registers(problem, config, gpu) or 168))
-        return gpu.sms * max(1, min(by_shared, by_registers))
-
-    def max_registers(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> int | None:
-        """A cap where more programs than SMs are asked for: left alone, ptxas takes all of an SM's registers for one.
-
-        ``None`` where shared memory or the accumulators leave no room for a second program.
-        """
-        crowd = cdiv(self.programs(problem, config, gpu), gpu.sms)
-        crowd = min(crowd, gpu.shared_per_sm // (self.shared_bytes(problem, config) + gpu.shared_reserved))
-        if crowd < 2 or config.owners > 1:
-            return None
-        threads = 32 * config.num_warps + 128  # the loader's warp counts as four
-        cap = gpu.registers_per_sm // (threads * crowd) // 8 * 8
-        accumulators = config.tile_m * config.tile_n // (32 * config.num_warps) * (2 if config.promote else 1)
-        return cap if cap >= accumulators + 48 else None
+        return most(1, least(programs, tiles * choose(config.stream, steps, config.splits)))
 
     def estimate(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> float:
         """Seconds that a supported config should take; see :mod:`.estimate`."""
-        return seconds(self.work(problem, config, gpu))
+        return float(seconds(self.work(problem, config, gpu)))
 
-    def work(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> Work:
+    def work(self, problem: Problem, config: Setting, gpu: Gpu) -> Work:
         """What the estimate is made from."""
-        setup = set_up(problem, config.swap)
-        dtype = problem.a.dtype
-        m, n = setup.problem.m, setup.problem.n
-        rows = cdiv(m, config.tile_m) * config.tile_m, cdiv(n, config.tile_n) * config.tile_n
-        inside = m / max(rows[0], 1) * config.tile_m + n / max(rows[1], 1) * config.tile_n
-        peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
+        programs, shared = self.programs(problem, config, gpu), self.shared_bytes(problem, config)
         return Work(
-            config.tile_m, config.tile_n, config.tile_k, self.tiles(problem, config),
-            cdiv(setup.problem.k, config.tile_k), self.programs(problem, config, gpu),
-            self.resident(problem, config, gpu), config.stages, gpu.sms, dtype.bytes, problem.d.dtype.bytes,
-            peak / gpu.sms / (1e6 * HOPPER_TENSOR_MHZ), problem.minimum_bytes, 1e9 * gpu.dram_gbs,
-            copy_seconds(setup.copies, gpu), config.stream, config.schedule == "turns", setup.a_in_registers,
-            config.promote, config.splits, inside / (config.tile_m + config.tile_n), 4 * m * n,
-            ACTIVATION_CLOCKS[activation_of(problem)],
+            demand_of(problem, set_up, config.swap, gpu), config.tile_m, config.tile_n, config.tile_k,
+            self.tiles(problem, config), programs, resident(config, programs, shared, gpu), config.stages,
+            config.stream, config.schedule == "turns", config.promote, config.splits,
         )  # fmt: skip
+
+    def ranked(self, problem: Problem, candidates: Space, gpu: Gpu) -> Iterator[tuple[HopperConfig, float]]:
+        """The supported ones by rising estimate, each with it."""
+        cost = seconds(self.work(problem, candidates, gpu))
+        return cheapest_first(self, problem, gpu, candidates, cost)
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[HopperConfig]:
         """What was measured to be best here or near (:mod:`.tuned`), then every other candidate by rising estimate."""
-        hopeless = rejects_problem(self.name, problem, gpu) or rejects_epilogue(self.name, problem)
-        every = () if hopeless else self.candidates(problem, gpu)
-        legal = {c: None for c in every if self.supports(problem, c, gpu) is None}
-        if not legal:  # the problem is what is wrong: any config will show why
+        hopeless = self.refuses(problem, gpu) is not None
+        order = iter(()) if hopeless else self.ranked(problem, self.candidates(problem, gpu), gpu)
+        first = next(order, None)
+        if first is None:  # the problem is what is wrong: any config will show why
             yield HopperConfig()
             return
-        cost = {config: self.estimate(problem, config, gpu) for config in legal}
-        order = sorted(legal, key=cost.__getitem__)
-        tuned = self.tuned(problem, gpu, cost[order[0]])
+        tuned = self.tuned(problem, gpu, first[1])
         if tuned is not None:
             yield tuned
-        yield from (config for config in order if config != tuned)
+        yield from (config for config, _ in chain((first,), order) if config != tuned)
 
     def tuned(self, problem: Problem, gpu: Gpu, least: float) -> HopperConfig | None:
         """The shipped table's setting, if the kernel takes it and it did well, or the model knows none that is clearly
@@ -229,60 +228,69 @@ class ChampionHopper(Kernel[HopperConfig]):
             return config
         if set_up(problem, config.swap).d is None:
             return config
-        cost = {
-            c: self.estimate(problem, c, gpu)
-            for c in self.candidates(problem, gpu)
-            if c.schedule == "turns" and self.supports(problem, c, gpu) is None
-        }
-        best = min(cost, key=cost.__getitem__, default=config)
-        return best if cost.get(best, 1.0) < WORTH_A_CHANGE * self.estimate(problem, config, gpu) else config
+        candidates = self.candidates(problem, gpu)
+        by_turns = candidates.where(np.flatnonzero(candidates.schedule == "turns"))
+        best, cost = next(self.ranked(problem, by_turns, gpu), (config, math.inf))
+        return best if cost < WORTH_A_CHANGE * self.estimate(problem, config, gpu) else config
 
-    def candidates(self, problem: Problem, gpu: Gpu) -> Iterator[HopperConfig]:
+    def candidates(self, problem: Problem, gpu: Gpu) -> Space:
         """The grid of :func:`.candidates.shapes`, both ways round, shared along K or not; all that fits the problem."""
-        element = problem.a.dtype.bytes
-        large = max(problem.m, problem.n) > 2048
-        for shape in shapes():
-            for swap in (False, True):
-                m, n = (problem.n, problem.m) if swap else (problem.m, problem.n)
-                # A tile twice as large as the matrix multiplies zeros.
-                if (shape.tile_m > 64 and shape.tile_m >= 2 * m) or (shape.tile_n > 16 and shape.tile_n >= 2 * n):
-                    continue
-                if swap and min(problem.m, problem.n) > 512 and problem.a.dtype != FP32:
-                    continue
-                base = HopperConfig(
-                    tile_m=shape.tile_m, tile_n=shape.tile_n, tile_k=shape.k_bytes // element,
-                    num_warps=shape.num_warps, schedule=shape.schedule, swap=swap,
-                    part_n=min(128 // problem.d.dtype.bytes, shape.tile_n), buffers=1,
-                )  # fmt: skip
-                # Without promotion, what tensor cores cut off is 50 times the error that tf32x3 is for.
-                for promote in (16, 8, 4) if problem.precision == "tf32x3" else (0,):
-                    config = replace(base, promote=promote)
-                    deep = replace(config, stages=self.most_stages(problem, config, gpu))
-                    yield from self.divided(problem, deep, gpu)
-                    if large and deep.tile_m * deep.tile_n >= 128 * 128:
-                        yield from self.divided(problem, replace(deep, group=16), gpu)
+        grid = self.grid(problem, gpu)
+        m, n = choose(grid.swap, problem.n, problem.m), choose(grid.swap, problem.m, problem.n)
+        # A tile twice as large as the matrix multiplies zeros.
+        fits = ((grid.tile_m <= 64) | (grid.tile_m < 2 * m)) & ((grid.tile_n <= 16) | (grid.tile_n < 2 * n))
+        if min(problem.m, problem.n) > 512 and problem.a.dtype != FP32:
+            fits &= ~grid.swap
+        if max(problem.m, problem.n) <= 2048:
+            fits &= grid.group == USUAL.group
+        tiles, steps = self.tiles(problem, grid), cdiv(problem.k, grid.tile_k)
+        splits = least(gpu.sms // most(tiles, 1), steps)
+        along_k = (tiles % gpu.sms > 0) & (steps > 1)
+        way = grid.way
+        of_one = along_k & (splits > 1)
+        fits &= np.choose(way, (True, (tiles > gpu.sms) & (tiles <= 4 * gpu.sms), along_k, of_one, of_one))
+        rows = np.flatnonzero(fits)
+        programs = np.where(way == CROWD, tiles, np.where(way == SHORT_STREAM, splits * tiles, 0))
+        return grid.where(rows, programs=programs[rows], splits=np.where(way == SPLIT, splits, 1)[rows])
 
-    def divided(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> Iterator[HopperConfig]:
-        """The ways to share out a tile: whole, one program an SM or more; or along K, in one launch or two."""
-        tiles, steps = self.tiles(problem, config), cdiv(problem.k, config.tile_k)
-        yield config
-        if gpu.sms < tiles <= 4 * gpu.sms and config.tile_m * config.tile_n <= 128 * 64:
-            # Small tiles: several programs an SM hide each other's waits, each with a smaller ring.
-            half = replace(config, stages=self.most_stages(problem, config, gpu, gpu.shared_per_sm // 2 - 1024))
-            yield replace(half, programs=tiles)
-        if tiles % gpu.sms and steps > 1:
-            yield replace(config, stream=True)
-            splits = min(gpu.sms // tiles, steps)
-            if splits > 1:
-                yield replace(config, stream=True, programs=splits * tiles)
-                split = replace(config, splits=splits)
-                yield replace(split, stages=self.most_stages(problem, split, gpu))
+    def grid(self, problem: Problem, gpu: Gpu) -> Space:
+        """All candidates of all problems of these types: with ``way``, how a tile is shared out, and as deep a ring as
+        there is room for, but without the ``programs`` and ``splits`` that follow from the number of tiles."""
+        # Without promotion, what tensor cores cut off is 50 times the error that tf32x3 is for.
+        promotions = (16, 8, 4) if problem.precision == "tf32x3" else (0,)
+        key = problem.a.dtype.bytes, problem.d.dtype.bytes, promotions, gpu
+        if key not in self._grids:
+            found = list(self.every(problem, promotions, gpu))
+            ways = np.array([way for _, way in found])
+            self._grids[key] = Columns([config for config, _ in found], way=ways)
+        return self._grids[key]
+
+    def every(self, problem: Problem, promotions: Iterable[int], gpu: Gpu) -> Iterator[tuple[HopperConfig, int]]:
+        """The grid's rows."""
+        for shape, swap, promote in product(shapes(), (False, True), promotions):
+            base = USUAL.with_(
+                tile_m=shape.tile_m, tile_n=shape.tile_n, tile_k=shape.k_bytes // problem.a.dtype.bytes,
+                num_warps=shape.num_warps, schedule=shape.schedule, swap=swap, promote=promote,
+                part_n=min(128 // problem.d.dtype.bytes, shape.tile_n),
+            )  # fmt: skip
+            split = base.with_(splits=2)
+            half = self.most_stages(problem, base, gpu, gpu.shared_per_sm // 2 - 1024)
+            stages, of_split = (self.most_stages(problem, config, gpu) for config in (base, split))
+            area = shape.tile_m * shape.tile_n
+            for config in (base, base.with_(group=16)) if area >= 128 * 128 else (base,):
+                yield config.with_(stages=stages), WHOLE
+                if area <= 128 * 64:
+                    # Small tiles: several programs an SM hide each other's waits, each with a smaller ring.
+                    yield config.with_(stages=half), CROWD
+                yield config.with_(stages=stages, stream=True), STREAM
+                yield config.with_(stages=stages, stream=True), SHORT_STREAM
+                yield config.with_(stages=of_split), SPLIT
 
     def most_stages(self, problem: Problem, config: HopperConfig, gpu: Gpu, limit: int | None = None) -> int:
-        """As deep a ring as shared memory holds, up to 16 stages."""
-        one = self.shared_bytes(problem, replace(config, stages=1))
-        stage = self.shared_bytes(problem, replace(config, stages=2)) - one
-        return max(1, min(16, ((limit or gpu.shared_per_block) - one) // stage + 1))
+        """As deep a ring as shared memory holds, up to 16 stages, whatever the config's own is."""
+        stage = self.stage_bytes(problem, config)
+        besides = self.shared_bytes(problem, config) - config.stages * stage
+        return max(1, min(16, ((limit or gpu.shared_per_block) - besides) // stage))
 
     def build(self, problem: Problem, config: HopperConfig, gpu: Gpu) -> LaunchPlan:
         if problem.effective_k == 0:
@@ -295,7 +303,7 @@ class ChampionHopper(Kernel[HopperConfig]):
         arguments, constants = self.arguments(setup, config, stream)
         launch = Launch(
             champion_hopper_kernel, (programs, 1, 1), arguments, constants, config.num_warps,
-            self.max_registers(problem, config, gpu),
+            register_cap(config, programs, self.shared_bytes(problem, config), gpu) or None,
         )  # fmt: skip
         launches = (*copy_launches(setup.copies), launch)
         workspaces: tuple[Workspace, ...] = tuple(copy.workspace for copy in setup.copies)
@@ -368,3 +376,25 @@ class ChampionHopper(Kernel[HopperConfig]):
             ("MULTIPLIER_REGISTERS", 240),
         )
         return arguments, constants
+
+
+def register_cap(config: Setting, programs: Any, shared: Any, gpu: Gpu) -> Any:
+    """A cap where more programs than SMs are asked for, each with so many bytes of shared memory: left alone, ptxas
+    takes all of an SM's registers for one.
+
+    0 where shared memory or the accumulators leave no room for a second program.
+    """
+    crowd = least(cdiv(programs, gpu.sms), gpu.shared_per_sm // (shared + gpu.shared_reserved))
+    threads = 32 * config.num_warps + 128  # the loader's warp counts as four
+    cap = gpu.registers_per_sm // (threads * most(crowd, 1)) // 8 * 8
+    accumulators = config.tile_m * config.tile_n // (32 * config.num_warps) * choose(config.promote > 0, 2, 1)
+    return choose((crowd >= 2) & (config.owners == 1) & (cap >= accumulators + 48), cap, 0)
+
+
+def resident(config: Setting, programs: Any, shared: Any, gpu: Gpu) -> Any:
+    """Programs that run at once on the whole card: as many on an SM as its shared memory and registers hold."""
+    # The multipliers may take 240 registers a thread; the loader's warps are few.
+    threads = 32 * config.num_warps * config.owners + 128
+    cap = register_cap(config, programs, shared, gpu)
+    by_registers = gpu.registers_per_sm // (threads * choose(cap > 0, cap, 168))
+    return gpu.sms * most(1, least(gpu.shared_per_sm // (shared + gpu.shared_reserved), by_registers))

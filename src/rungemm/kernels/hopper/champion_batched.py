@@ -9,22 +9,27 @@ idea is the champion's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
+import numpy as np
+
 from ...dtypes import BF16, FP16, FP32
-from ...hardware import HOPPER_TENSOR_MHZ, Gpu
+from ...hardware import Gpu
 from ...problem import Problem
 from ..base import Kernel
 from ..batches import is_shared, moved_bytes, output_arguments, rejects_batch, scale_products_launch
+from ..columns import Columns, cheapest_first, choose, least, most
 from ..common import cdiv
 from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar
 from .batched_kernel import batched_kernel
 from .batched_operands import batched_descriptor, set_up_batch
 from .candidates import shapes
+from .demand import demand_of
 from .estimate import CLOCK, LAUNCH, Work, seconds
 from .operands import element_type, shared_layout
-from .prepare import copy_launches, copy_seconds
+from .prepare import copy_launches
 from .rung import ScheduledConfig, rejects_schedule, rejects_tile
 from .setup import Setup
 
@@ -50,6 +55,12 @@ class BatchedConfig(ScheduledConfig):
     crowd: int = 1
 
 
+USUAL = BatchedConfig()
+
+Setting = BatchedConfig | Columns[BatchedConfig]
+"""One setting, or many by columns."""
+
+
 class ChampionBatched(Kernel[BatchedConfig]):
     name = "champion_batched"
     idea = "a batch is a third dimension of tiles: one persistent launch walks the tiles of all products"
@@ -60,8 +71,14 @@ class ChampionBatched(Kernel[BatchedConfig]):
     dtypes = (FP16, BF16, FP32)
     config_type = BatchedConfig
 
+    def __init__(self) -> None:
+        self._grids: dict[tuple[Any, ...], Columns[BatchedConfig]] = {}
+
+    def refuses(self, problem: Problem, gpu: Gpu) -> str | None:
+        return super().refuses(problem, gpu) or rejects_products(self.name, problem, gpu)
+
     def rejects(self, problem: Problem, config: BatchedConfig, gpu: Gpu) -> str | None:
-        reason = rejects_products(self.name, problem, gpu) or rejects_tile(config, config.part_m, problem.a.dtype.bytes)
+        reason = rejects_tile(config, config.part_m, problem.a.dtype.bytes)
         if reason is not None:
             return reason
         if config.stages < 2:
@@ -87,14 +104,17 @@ class ChampionBatched(Kernel[BatchedConfig]):
             return f"{copied} bytes of aligned copies: {MOST_COPIED} at most"
         return None
 
-    def shared_bytes(self, problem: Problem, config: BatchedConfig) -> int:
-        stage = (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
+    def shared_bytes(self, problem: Problem, config: Setting) -> Any:
         staging = config.owners * config.buffers * config.part_m * config.part_n * problem.d.dtype.bytes
-        # The barriers, and what warp specialisation keeps for itself.
-        return config.stages * (stage + 16) + staging + 256
+        # What warp specialisation keeps for itself.
+        return config.stages * self.stage_bytes(problem, config) + staging + 256
 
-    def tiles(self, problem: Problem, config: BatchedConfig) -> int:
-        m, n = (problem.n, problem.m) if config.swap else (problem.m, problem.n)
+    def stage_bytes(self, problem: Problem, config: Setting) -> Any:
+        """Of a stage of the ring and its barriers."""
+        return (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes + 16
+
+    def tiles(self, problem: Problem, config: Setting) -> Any:
+        m, n = choose(config.swap, problem.n, problem.m), choose(config.swap, problem.m, problem.n)
         return problem.batch * cdiv(m, config.tile_m) * cdiv(n, config.tile_n)
 
     def max_registers(self, config: BatchedConfig, gpu: Gpu) -> int | None:
@@ -105,79 +125,78 @@ class ChampionBatched(Kernel[BatchedConfig]):
         cap = min(255, gpu.registers_per_sm // (threads * config.crowd) // 8 * 8)
         return cap if cap >= config.tile_m * config.tile_n // (32 * config.num_warps) + 48 else None
 
-    def programs(self, problem: Problem, config: BatchedConfig, gpu: Gpu) -> int:
-        return max(1, min(config.crowd * gpu.sms, self.tiles(problem, config)))
+    def programs(self, problem: Problem, config: Setting, gpu: Gpu) -> Any:
+        return most(1, least(config.crowd * gpu.sms, self.tiles(problem, config)))
 
     def estimate(self, problem: Problem, config: BatchedConfig, gpu: Gpu) -> float:
         """Seconds that a supported config should take; see :mod:`.estimate`, which was fitted to single products.
 
         Of 30 batches timed on an H200 those whose D goes by TMA came within 0.86 and 1.04 of it, tiny tiles below.
         """
+        return float(self.cost(problem, config, gpu))
+
+    def cost(self, problem: Problem, config: Setting, gpu: Gpu) -> Any:
+        """The estimate, or the estimates; a way round that the batch cannot be set up takes forever."""
         if problem.is_empty or problem.effective_k == 0:
-            return moved_bytes(problem) / (1e9 * gpu.dram_gbs)  # D = beta * C
-        setup = set_up_batch(problem, config.swap)
-        assert not isinstance(setup, str), setup
-        dtype = problem.a.dtype
-        m, n = setup.problem.m, setup.problem.n
-        rows = cdiv(m, config.tile_m) * config.tile_m, cdiv(n, config.tile_n) * config.tile_n
-        inside = m / max(rows[0], 1) * config.tile_m + n / max(rows[1], 1) * config.tile_n
-        peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
-        programs = self.programs(problem, config, gpu)
-        stored = 0.0
-        if setup.d is None:
-            stored = self.tiles(problem, config) * config.tile_m * config.tile_n * STORED_ALONE / (gpu.sms * CLOCK)
-        crowd = max(config.crowd, 1)
-        of_products = seconds(
-            Work(
-                config.tile_m, config.tile_n, config.tile_k, self.tiles(problem, config),
-                cdiv(setup.problem.k, config.tile_k), programs, crowd * gpu.sms, config.stages, gpu.sms,
-                dtype.bytes, problem.d.dtype.bytes, peak / gpu.sms / (1e6 * HOPPER_TENSOR_MHZ), moved_bytes(problem),
-                1e9 * gpu.dram_gbs, copy_seconds(setup.copies, gpu), False, config.schedule == "turns",
-                setup.a_in_registers, 0, 1, inside / (config.tile_m + config.tile_n), 4 * m * n * problem.batch,
-            )
+            return moved_bytes(problem) / (1e9 * gpu.dram_gbs) + 0 * config.tile_m  # D = beta * C
+        demand = demand_of(problem, set_up_batch, config.swap, gpu)
+        tiles, turns = self.tiles(problem, config), config.schedule == "turns"
+        work = Work(
+            demand, config.tile_m, config.tile_n, config.tile_k, tiles, self.programs(problem, config, gpu),
+            config.crowd * gpu.sms, config.stages, turns & False, turns,
         )  # fmt: skip
-        return max(of_products, LAUNCH + stored)
+        stored = tiles * config.tile_m * config.tile_n * STORED_ALONE / (gpu.sms * CLOCK)
+        return most(seconds(work), LAUNCH + choose(stores_alone(problem, config.swap), stored, 0.0))
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[BatchedConfig]:
         """Every candidate that is supported, by rising estimate; or one, which shows why none is."""
-        legal = {c: None for c in self.candidates(problem, gpu) if self.supports(problem, c, gpu) is None}
-        if not legal:
+        if self.refuses(problem, gpu) is not None:
             yield BatchedConfig()
             return
-        cost = {config: self.estimate(problem, config, gpu) for config in legal}
-        yield from sorted(legal, key=cost.__getitem__)
+        candidates = self.candidates(problem, gpu)
+        order = cheapest_first(self, problem, gpu, candidates, self.cost(problem, candidates, gpu))
+        yield next(order, (BatchedConfig(), 0.0))[0]
+        yield from (config for config, _ in order)
 
-    def candidates(self, problem: Problem, gpu: Gpu) -> Iterator[BatchedConfig]:
+    def candidates(self, problem: Problem, gpu: Gpu) -> Columns[BatchedConfig]:
         """The champion's tiles, both ways round, with the deepest ring that one program an SM, or several, hold."""
-        element = problem.a.dtype.bytes
-        for shape in shapes():
-            for swap in (False, True):
-                m, n = (problem.n, problem.m) if swap else (problem.m, problem.n)
-                # A tile twice as large as the matrix multiplies zeros, and so does a K step.
-                if (shape.tile_m > 64 and shape.tile_m >= 2 * m) or (shape.tile_n > 16 and shape.tile_n >= 2 * n):
-                    continue
-                k_bytes = shape.k_bytes
-                while k_bytes > 32 and 2 * problem.k * element <= k_bytes:
-                    k_bytes //= 2
-                base = BatchedConfig(
-                    tile_m=shape.tile_m, tile_n=shape.tile_n, tile_k=k_bytes // element,
-                    num_warps=shape.num_warps, schedule=shape.schedule, swap=swap,
-                    part_n=min(128 // problem.d.dtype.bytes, shape.tile_n),
-                )  # fmt: skip
-                for crowd in (1, 2, 3, 4) if shape.schedule == "together" else (1,):
-                    if crowd > 1 and self.tiles(problem, base) <= (crowd - 1) * gpu.sms:
-                        break
-                    config = replace(base, crowd=crowd)
-                    stages = self.most_stages(problem, config, gpu)
-                    if stages >= 2:
-                        yield replace(config, stages=stages)
+        grid = self.grid(problem, gpu)
+        m, n = choose(grid.swap, problem.n, problem.m), choose(grid.swap, problem.m, problem.n)
+        # A tile twice as large as the matrix multiplies zeros.
+        fits = ((grid.tile_m <= 64) | (grid.tile_m < 2 * m)) & ((grid.tile_n <= 16) | (grid.tile_n < 2 * n))
+        fits &= (grid.crowd == 1) | (self.tiles(problem, grid) > (grid.crowd - 1) * gpu.sms)
+        return grid.where(np.flatnonzero(fits))
+
+    def grid(self, problem: Problem, gpu: Gpu) -> Columns[BatchedConfig]:
+        """All candidates of all problems of these types and this K, as far as that is short."""
+        longest = 256
+        while longest > 32 and 2 * problem.k * problem.a.dtype.bytes <= longest:
+            longest //= 2  # a K step twice as long as K multiplies zeros, too
+        key = problem.a.dtype.bytes, problem.d.dtype.bytes, longest, gpu
+        if key not in self._grids:
+            self._grids[key] = Columns(list(self.every(problem, longest, gpu)))
+        return self._grids[key]
+
+    def every(self, problem: Problem, longest: int, gpu: Gpu) -> Iterator[BatchedConfig]:
+        """The grid's rows, with K steps of ``longest`` bytes at most."""
+        for shape, swap in product(shapes(), (False, True)):
+            base = USUAL.with_(
+                tile_m=shape.tile_m, tile_n=shape.tile_n, num_warps=shape.num_warps, schedule=shape.schedule,
+                tile_k=min(shape.k_bytes, longest) // problem.a.dtype.bytes, swap=swap,
+                part_n=min(128 // problem.d.dtype.bytes, shape.tile_n),
+            )  # fmt: skip
+            for crowd in (1, 2, 3, 4) if shape.schedule == "together" else (1,):
+                config = base.with_(crowd=crowd)
+                stages = self.most_stages(problem, config, gpu)
+                if stages >= 2:
+                    yield config.with_(stages=stages)
 
     def most_stages(self, problem: Problem, config: BatchedConfig, gpu: Gpu) -> int:
         """As deep a ring as shared memory holds, up to 8 stages; fewer than 1 where it holds none."""
         limit = min(gpu.shared_per_block, gpu.shared_per_sm // config.crowd - gpu.shared_reserved)
-        one = self.shared_bytes(problem, replace(config, stages=1))
-        stage = self.shared_bytes(problem, replace(config, stages=2)) - one
-        return min(8, (limit - one) // stage + 1)
+        stage = self.stage_bytes(problem, config)
+        besides = self.shared_bytes(problem, config) - config.stages * stage
+        return min(8, (limit - besides) // stage)
 
     def build(self, problem: Problem, config: BatchedConfig, gpu: Gpu) -> LaunchPlan:
         if problem.effective_k == 0:
@@ -250,6 +269,14 @@ class ChampionBatched(Kernel[BatchedConfig]):
             ("MULTIPLIER_REGISTERS", 240),
         )
         return arguments, constants
+
+
+def stores_alone(problem: Problem, swap: Any) -> Any:
+    """Whether D leaves by ordinary stores, ``swap``: as in :func:`.demand.demand_of`."""
+    if isinstance(swap, np.ndarray):
+        return np.where(swap, stores_alone(problem, True), stores_alone(problem, False))
+    setup = set_up_batch(problem, swap)
+    return not isinstance(setup, str) and setup.d is None
 
 
 def rejects_products(name: str, problem: Problem, gpu: Gpu) -> str | None:

@@ -12,9 +12,14 @@ and 9.2%. Without the ring's depth it was 1.023 times and 11%.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-__all__ = ["ACTIVATION_CLOCKS", "Work", "seconds"]
+import numpy as np
+
+from ..columns import choose, most
+from ..common import cdiv
+
+__all__ = ["ACTIVATION_CLOCKS", "Demand", "Work", "seconds"]
 
 CLOCK = 1.71e9
 """Hz, under the power that tensor cores draw."""
@@ -55,17 +60,11 @@ the issue rate, or its use of the special function unit's 16 a clock (2 of all b
 SASS, not measured."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """What the model needs to know of a problem and a setting.
+class Demand(NamedTuple):
+    """What the model needs to know of a problem, one way round, on a card; arrays where it depends on the way round.
 
     Attributes:
-        tile_m, tile_n, tile_k: the tile.
-        tiles: of D.
-        steps: along K.
-        programs: in the grid.
-        resident: programs that run at once, on all ``sms``.
-        stages: of the ring.
+        m, n, k: extents of D and steps along K (of a longer K for tf32x3).
         sms: of the card.
         element_bytes: of A and B.
         out_bytes: of D.
@@ -73,101 +72,124 @@ class Work:
         dram_bytes: every operand read once, D written once.
         dram_rate: the card's, bytes a second.
         copy_seconds: of the copies before.
-        stream: left-over tiles are shared along K.
-        turns: ping-pong.
         a_in_registers: products wait for A's way through registers.
-        promote: K steps between additions outside the tensor cores; 0 for none.
-        splits: runs of K steps into which every tile is cut.
-        inside: share of the tiles' loaded rows that lie inside the matrices.
         sum_bytes: of D as fp32, once.
         activation_clocks: of one element of D.
     """
 
-    tile_m: int
-    tile_n: int
-    tile_k: int
-    tiles: int
-    steps: int
-    programs: int
-    resident: int
-    stages: int
+    m: Any
+    n: Any
+    k: Any
     sms: int
     element_bytes: int
     out_bytes: int
     flops_a_clock: float
     dram_bytes: int
     dram_rate: float
-    copy_seconds: float
-    stream: bool
-    turns: bool
-    a_in_registers: bool
-    promote: int
-    splits: int
-    inside: float
-    sum_bytes: int
+    copy_seconds: Any
+    a_in_registers: Any
+    sum_bytes: float
     activation_clocks: float = 0.0
 
 
-def product_seconds(work: Work) -> float:
+class Work(NamedTuple):
+    """What the model needs to know of a setting: numbers, or arrays with an element for each of many settings.
+
+    Attributes:
+        demand: what it needs to know besides.
+        tile_m, tile_n, tile_k: the tile.
+        tiles: of D.
+        programs: in the grid.
+        resident: programs that run at once, on all SMs.
+        stages: of the ring.
+        stream: left-over tiles are shared along K.
+        turns: ping-pong.
+        promote: K steps between additions outside the tensor cores; 0 for none.
+        splits: runs of K steps into which every tile is cut.
+    """
+
+    demand: Demand
+    tile_m: Any
+    tile_n: Any
+    tile_k: Any
+    tiles: Any
+    programs: Any
+    resident: Any
+    stages: Any
+    stream: Any
+    turns: Any
+    promote: Any = 0
+    splits: Any = 1
+
+
+def product_seconds(work: Work) -> Any:
     """The products of one K step of one tile."""
-    products = 2 * work.tile_m * work.tile_n * work.tile_k / (work.flops_a_clock * PRODUCTS)
+    demand = work.demand
+    products = 2 * work.tile_m * work.tile_n * work.tile_k / (demand.flops_a_clock * PRODUCTS)
     # wgmma reads 64 rows of A for every instruction: of a narrow tile that takes longer than the products.
-    instructions = work.tile_m // 64 * (work.tile_k * work.element_bytes // 32)
-    products = max(products, instructions * (16 + work.tile_n / 4))
-    if work.a_in_registers:
-        products *= FROM_REGISTERS_BY_TURNS if work.turns else FROM_REGISTERS
-    if work.promote:
-        products *= 1 + 0.35 / work.promote
+    instructions = work.tile_m // 64 * (work.tile_k * demand.element_bytes // 32)
+    products = most(products, instructions * (16 + work.tile_n / 4))
+    if np.any(demand.a_in_registers):
+        slower = choose(work.turns, FROM_REGISTERS_BY_TURNS, FROM_REGISTERS)
+        products = products * choose(demand.a_in_registers, slower, 1.0)
+    if np.any(work.promote):
+        products = products * (1 + choose(work.promote > 0, 0.35 / most(work.promote, 1), 0.0))
     return products / CLOCK
 
 
-def step_seconds(work: Work, crowd: int) -> float:
-    """One K step of each of ``crowd`` programs that share an SM: by its products, its loads, or the ring's depth.
+def inside_share(work: Work) -> Any:
+    """Share of the tiles' loaded rows that lie inside the matrices."""
+    m, n, demand = work.tile_m, work.tile_n, work.demand
+    rows, cols = most(cdiv(demand.m, m) * m, 1), most(cdiv(demand.n, n) * n, 1)
+    return (demand.m / rows * m + demand.n / cols * n) / (m + n)
+
+
+def step_seconds(work: Work) -> tuple[Any, Any]:
+    """One K step of a program: how long it keeps an SM's tensor cores or loads busy, and the least by the ring's depth.
 
     A stage is filled again only when its products are done, so that of every stage but one a load's latency and the
     products pass between two steps; other programs of the SM do not wait meanwhile.
     """
-    products = product_seconds(work)
-    loads = (work.tile_m + work.tile_n) * work.tile_k * work.element_bytes / (L2_BYTES_A_CLOCK * CLOCK)
-    loads *= work.inside + (1 - work.inside) * OUTSIDE
-    ring = (LATENCY + products) / max(1, work.stages - 1)
-    return max(crowd * max(products, loads, 64.0 / CLOCK), ring)
+    products, inside = product_seconds(work), inside_share(work)
+    loads = (work.tile_m + work.tile_n) * work.tile_k * work.demand.element_bytes / (L2_BYTES_A_CLOCK * CLOCK)
+    loads = loads * (inside + (1 - inside) * OUTSIDE)
+    return most(most(products, loads), 64.0 / CLOCK), (LATENCY + products) / most(1, work.stages - 1)
 
 
-def seconds(work: Work) -> float:
-    """The estimate."""
+def seconds(work: Work) -> Any:
+    """The estimate, or the estimates."""
+    demand = work.demand
+    busy_step, least_step = step_seconds(work)
+
+    def round_of(crowd: Any) -> Any:
+        return _round_seconds(work, most(crowd * busy_step, least_step))
+
     # More programs than an SM holds run one after another; the last of them share the SMs with fewer.
     rounds, rest = divmod(work.programs, work.resident)
-    busy = rounds * _round_seconds(work, work.resident // work.sms)
-    if rest:
-        busy += _round_seconds(work, -(-rest // work.sms))
-    if work.turns and work.tiles < 2 * work.programs:
-        busy += 0.3e-6
-    overhead = LAUNCH + work.copy_seconds
-    if work.splits > 1:
-        overhead += REDUCTION + work.splits * work.sum_bytes / PARTIAL_BYTES
-    dram = work.dram_bytes / (DRAM_SHARE * work.dram_rate)
-    shared = SHARING if work.stream and work.tiles * work.splits % work.programs else 0.0
+    busy = rounds * round_of(work.resident // demand.sms) if np.any(rounds) else 0.0
+    busy = busy + choose(rest > 0, round_of(cdiv(rest, demand.sms)), 0.0)
+    busy = busy + choose(work.turns & (work.tiles < 2 * work.programs), 0.3e-6, 0.0)
+    reduction = REDUCTION + work.splits * demand.sum_bytes / PARTIAL_BYTES
+    overhead = LAUNCH + demand.copy_seconds + choose(work.splits > 1, reduction, 0.0)
+    dram = demand.dram_bytes / (DRAM_SHARE * demand.dram_rate)
+    shared = choose(work.stream & (work.tiles * work.splits % work.programs > 0), SHARING, 0.0)
     # Where DRAM decides, the setting with less to do besides is still the better one.
-    return overhead + max(busy, dram + FILL + STORE + shared) + 0.03 * busy
+    return overhead + most(busy, dram + FILL + STORE + shared) + 0.03 * busy
 
 
-def _round_seconds(work: Work, crowd: int) -> float:
-    """Of programs that run at once, ``crowd`` of them on the fullest SM."""
-    step = step_seconds(work, crowd)
+def _round_seconds(work: Work, step: Any) -> Any:
+    """Of programs that run at once, with so many seconds a K step."""
     tile_bytes = work.tile_m * work.tile_n
-    store = STORE + tile_bytes * (work.out_bytes / 32 + work.activation_clocks) / CLOCK
-    pieces, steps = work.tiles * work.splits, work.steps / work.splits
-    each, left_over = divmod(pieces, work.programs)
-    shared = tail = 0.0
-    if work.stream and left_over:
-        most = each
-        tail = left_over * work.steps / work.programs
-        parts = 1 + work.programs / left_over
-        # The last of a tile's programs reads all parts, one after the other, 4 bytes an element.
-        shared = tail * step * APART + SHARING + (parts + 1) * tile_bytes * 4 / (48 * CLOCK)
-    else:
-        most = each + (left_over > 0)
-    tiles_in_a_row = most + (shared > 0)
-    hidden = max(0, tiles_in_a_row - 1) if work.turns else 0
-    return FILL + most * steps * step + shared + (tiles_in_a_row - hidden) * store + (most * steps + tail) * STEP
+    store = STORE + tile_bytes * (work.demand.out_bytes / 32 + work.demand.activation_clocks) / CLOCK
+    all_steps = cdiv(work.demand.k, work.tile_k)
+    steps = all_steps / work.splits
+    each, left_over = divmod(work.tiles * work.splits, work.programs)
+    shares = work.stream & (left_over > 0)
+    tail = choose(shares, left_over * all_steps / work.programs, 0.0)
+    parts = 1 + work.programs / most(left_over, 1)
+    # The last of a tile's programs reads all parts, one after the other, 4 bytes an element.
+    shared = choose(shares, tail * step * APART + SHARING + (parts + 1) * tile_bytes * 4 / (48 * CLOCK), 0.0)
+    whole = each + (left_over > 0) * (1 - shares)
+    tiles_in_a_row = whole + (shared > 0)
+    hidden = choose(work.turns, most(0, tiles_in_a_row - 1), 0)
+    return FILL + whole * steps * step + shared + (tiles_in_a_row - hidden) * store + (whole * steps + tail) * STEP

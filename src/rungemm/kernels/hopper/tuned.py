@@ -24,6 +24,9 @@ FORMAT = 2
 NEAR = 0.75
 """Neighbours count up to this distance: the sum of the binary logarithms by which M, N and K differ."""
 
+REACH = 1.001 * 2**NEAR
+"""By which one extent alone can differ: most entries need no logarithm."""
+
 OTHER_LAYOUT = 0.1
 """16-bit operands multiply alike whichever way they lie, so another layout's entry counts, a little further away."""
 
@@ -67,19 +70,6 @@ def entries(path: Path) -> tuple[Tuned, ...]:
     return tuple(Tuned(**entry) for entry in document["entries"])
 
 
-def _distance(problem: Problem, kind: tuple[int, str, str, bool], entry: Tuned) -> float:
-    bits, precision, layout, copied = kind
-    if (bits, precision, copied) != (entry.bits, entry.precision, entry.copied):
-        return math.inf
-    away = 0.0
-    if layout != entry.layout and not copied:
-        if bits == 32:
-            return math.inf
-        away = OTHER_LAYOUT
-    pairs = ((problem.m, entry.m), (problem.n, entry.n), (problem.k, entry.k))
-    return away + sum(abs(math.log2(ours / theirs)) for ours, theirs in pairs)
-
-
 def nearest(problem: Problem, gpu: Gpu, worth: float = 0.0) -> tuple[Tuned, bool] | None:
     """The nearest entry and whether its extents are the problem's own; ``None`` where nothing near was measured.
 
@@ -87,14 +77,17 @@ def nearest(problem: Problem, gpu: Gpu, worth: float = 0.0) -> tuple[Tuned, bool
     """
     if problem.is_empty or problem.k == 0:
         return None
-    kind = kind_of(problem)
-    extents = problem.m, problem.n, problem.k
-
-    def distance(entry: Tuned) -> float:
-        usable = entry.ratio >= worth or (entry.m, entry.n, entry.k) == extents
-        return _distance(problem, kind, entry) if usable else math.inf
-
-    best = min(entries(path_for(gpu)), key=distance, default=None)
-    if best is None or distance(best) > NEAR:
-        return None
-    return best, (best.m, best.n, best.k) == extents
+    bits, precision, layout, copied = kind_of(problem)
+    m, n, k = problem.m, problem.n, problem.k
+    best, least = None, math.inf
+    fewest, most = n / REACH, n * REACH
+    for entry in entries(path_for(gpu)):
+        if not fewest < entry.n < most or (entry.bits, entry.precision, entry.copied) != (bits, precision, copied):
+            continue
+        away = sum(abs(math.log2(ours / theirs)) for ours, theirs in ((m, entry.m), (n, entry.n), (k, entry.k)))
+        if layout != entry.layout and not copied:
+            away = math.inf if bits == 32 else OTHER_LAYOUT + away
+        usable = entry.ratio >= worth or (entry.m, entry.n, entry.k) == (m, n, k)
+        if usable and away <= NEAR and away < least:
+            best, least = entry, away
+    return None if best is None else (best, (best.m, best.n, best.k) == (m, n, k))

@@ -7,18 +7,20 @@ slow: products whose rows begin at no multiple of 16 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import gcd
 from typing import Any
+
+import numpy as np
 
 from ...compat import constexpr, gl, jit
 from ...hardware import HOPPER_TENSOR_MHZ, Gpu
 from ...problem import Problem
 from ..batches import is_shared, rejects_batch, scale_products_launch
+from ..columns import choose, most
 from ..common import after_earlier_launches, cdiv
 from ..plan import Argument, Launch, LaunchPlan, Scalar
-from .champion import SHAPES, ChampionMma, MmaChampionConfig, edge, output_way
+from .champion import SHAPES, ChampionMma, MmaChampionConfig, Setting, Space, edge, output_way
 from .champion_kernel import champion_mma_kernel
 from .estimate import LAUNCH
 from .rung import MmaConfig
@@ -93,48 +95,50 @@ class BatchedMma(ChampionMma):
             return f"{self.name} neither cuts K in parts nor copies first: use splits=1, realign=False"
         return super().rejects_tile(problem, config)
 
-    def estimate(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> float:
+    def cost(self, problem: Problem, config: Setting, gpu: Gpu) -> Any:
         """The champion's, longer where vectors are narrow, and no shorter than its blocks take to begin."""
         if problem.is_empty:
-            return 0.0
-        wide = all(way.wide for way in self.ways(problem, config))
+            return 0.0 * config.tile_m
+        first, second = self.moves(problem, config)
         begun = self.tiles(problem, config) * BLOCK / (1e6 * HOPPER_TENSOR_MHZ * gpu.sms)
-        modelled = super().estimate(problem, config, gpu)
-        more = 0.0 if wide else (NARROW - 1) * max(0.0, modelled - LATENCY)
-        return max(modelled + more, LAUNCH + begun)
+        modelled = super().cost(problem, config, gpu)
+        more = choose(first.wide & second.wide, 0.0, (NARROW - 1) * most(0.0, modelled - LATENCY))
+        return most(modelled + more, LAUNCH + begun)
 
-    def pressure(self, problem: Problem, config: MmaChampionConfig) -> float:
+    def pressure(self, problem: Problem, config: Setting) -> Any:
         """As the champion's, and what products bring: the batch's strides, and, where a matrix is smaller than a tile,
         a second mask for every narrow vector. Parts twenty compiled kernels by whether they spilled."""
         pressure = super().pressure(problem, config) + 8
-        sides = zip(self.ways(problem, config), (config.tile_m, config.tile_n), (problem.m, problem.n), strict=True)
-        for way, side, extent in sides:
-            if edge(extent, side) == 2 and not way.wide:
-                pressure += 1.5 * cdiv(side * config.tile_k, way.vector * 32 * config.num_warps)
+        sides = zip(self.moves(problem, config), (config.tile_m, config.tile_n), (problem.m, problem.n), strict=True)
+        for move, side, extent in sides:
+            masks = 1.5 * cdiv(side * config.tile_k, move.vector * 32 * config.num_warps)
+            pressure = pressure + choose((edge(extent, side) == 2) & (1 - move.wide), masks, 0.0)
         return pressure
 
-    def space(self, problem: Problem, gpu: Gpu) -> Iterator[MmaChampionConfig]:
+    def candidates_of(self, problem: Problem, gpu: Gpu) -> Space:
         """The champion's, and for a K that one mma.sync's depth holds, K steps no longer than that."""
-        short = problem.k <= SHORTEST < 64 // problem.a.dtype.bytes
-        for config in super().space(problem, gpu):
-            if not config.realign:
-                yield config
-                if short and config.tile_k == 64 // problem.a.dtype.bytes:
-                    yield replace(config, tile_k=SHORTEST)
+        found = super().candidates_of(problem, gpu)
+        shortest = 64 // problem.a.dtype.bytes
+        if not problem.k <= SHORTEST < shortest:
+            return found
+        # Every shortest step twice, the second time shortened.
+        rows = np.repeat(np.arange(len(found)), 1 + (found.tile_k == shortest))
+        again = np.diff(rows, prepend=-1) == 0
+        return found.where(rows, tile_k=np.where(again, SHORTEST, found.tile_k[rows]))
 
-    def divided(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> Iterator[MmaChampionConfig]:
-        yield config
+    def divided(self, problem: Problem, rings: Space, gpu: Gpu) -> Space:
+        return rings.where(np.flatnonzero(~rings.realign))
 
-    def ways(self, problem: Problem, config: MmaChampionConfig) -> tuple[Way, Way]:
+    def ways(self, problem: Problem, realign: bool) -> tuple[Way, Way]:
         """As the champion's, in vectors that every product begins with a whole one of."""
-        first, second = super().ways(problem, config)
+        first, second = super().ways(problem, realign)
         return _stepping(first, problem), _stepping(second, problem)
 
     def build(self, problem: Problem, config: MmaConfig, gpu: Gpu) -> LaunchPlan:
         assert isinstance(config, MmaChampionConfig)
         if problem.effective_k == 0:
             return LaunchPlan(self.name, (scale_products_launch(problem),)).overlapping()
-        ways = self.ways(problem, config)
+        ways = self.ways(problem, config.realign)
         d = problem.d
         if d.batch_stride * d.dtype.bytes % 16:
             d = replace(d, alignment=d.dtype.bytes)  # products begin anywhere

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, ClassVar
+
+import numpy as np
 
 from ...compat import gl
 from ...dtypes import FP32
 from ...hardware import HOPPER_TENSOR_MHZ, Gpu
 from ...problem import Matrix, Problem
+from ..columns import Columns, cheapest_first, choose, least, most
 from ..common import cdiv, gemm_arguments
 from ..copies import copy_launches, copy_seconds
 from ..cuda_core.split import PARTIAL_SUMS, partial_sums, reduction_launch, split_stride
@@ -24,7 +28,7 @@ from ..plan import INT32_MAX, Argument, Launch, LaunchPlan, Pointer, Scalar
 from .champion_kernel import champion_mma_kernel
 from .estimate import Work, seconds
 from .rung import SHAPE, MmaConfig, MmaRung
-from .ways import Way, copy_layout, near_axis, vector_of, way_of
+from .ways import Move, Way, copy_layout, moves_of, near_axis, vector_of, way_of
 
 __all__ = ["ChampionMma", "MmaChampionConfig"]
 
@@ -58,6 +62,11 @@ class MmaChampionConfig(MmaConfig):
         return self.num_warps // self.warps_m
 
 
+Space = Columns[MmaChampionConfig]
+
+Setting = MmaChampionConfig | Space
+"""One setting, or many by columns."""
+
 SHAPES = (
     # tile_m, tile_n, warps down, warps across
     (128, 256, 2, 4), (256, 128, 4, 2), (128, 128, 2, 4), (128, 128, 2, 2), (256, 64, 4, 1), (64, 256, 1, 4),
@@ -76,6 +85,12 @@ class ChampionMma(MmaRung):
     dtypes = (*MmaRung.dtypes, FP32)
     config_type = MmaChampionConfig
     shapes: ClassVar[tuple[tuple[int, int, int, int], ...]] = SHAPES
+
+    def __init__(self) -> None:
+        self._grids: dict[tuple[Any, ...], Space] = {}
+
+    def refuses(self, problem: Problem, gpu: Gpu) -> str | None:
+        return super().refuses(problem, gpu) or self.rejects_problem(problem)
 
     def rejects_problem(self, problem: Problem) -> str | None:
         reason = rejects_epilogue(self.name, problem)
@@ -102,149 +117,174 @@ class ChampionMma(MmaRung):
 
     def registers(self, problem: Problem, config: MmaConfig) -> int:
         assert isinstance(config, MmaChampionConfig)
-        return self.accumulators(problem, config) + self.fragments(problem, config) + 16
+        return int(self.accumulators(problem, config) + self.fragments(problem, config) + 16)
 
-    def accumulators(self, problem: Problem, config: MmaChampionConfig) -> int:
+    def accumulators(self, problem: Problem, config: Setting) -> Any:
         """Registers of a thread's sums; tf32x3 has a step's besides."""
         elements = config.tile_m * config.tile_n // (32 * config.num_warps)
-        return elements * (2 if products_of(problem) == 3 else 1) // (2 if config.accumulate == "fp16" else 1)
+        return elements * (2 if products_of(problem) == 3 else 1) // choose(config.accumulate == "fp16", 2, 1)
 
-    def fragments(self, problem: Problem, config: MmaChampionConfig) -> int:
+    def fragments(self, problem: Problem, config: Setting) -> Any:
         """Registers of one mma.sync's depth of A's rows and B's columns; tf32x3 has what is left of each, too."""
         rows, cols = config.tile_m // config.warps_m, config.tile_n // config.warps_n
         return (rows // SHAPE[0] * 4 + cols // SHAPE[1] * 2) * (1 if products_of(problem) == 1 else 3)
 
-    def pressure(self, problem: Problem, config: MmaChampionConfig) -> float:
+    def pressure(self, problem: Problem, config: Setting) -> Any:
         """Registers as they are counted against :func:`allowed`: besides sums and fragments, what each stage brings,
         and for every vector that a thread copies its offset, its mask where it lies across K, and the whole address of
         a narrow one. The weights part some sixty compiled kernels into those that spilled and those that did not."""
         triple = products_of(problem) == 3
-        threads = 32 * config.num_warps
-        pressure: float = self.accumulators(problem, config) + 6 * config.stages + (22 if triple else 0)
-        pressure += self.fragments(problem, config) * (5 / 3 if triple else 1)
-        sides = zip(self.ways(problem, config), (config.tile_m, config.tile_n), (1, 0), strict=True)
-        for way, side, k_axis in sides:
-            vectors = cdiv(side * config.tile_k, way.vector * threads)
+        pressure = self.accumulators(problem, config) + 6 * config.stages + (22 if triple else 0)
+        pressure = pressure + self.fragments(problem, config) * (5 / 3 if triple else 1)
+        sides = zip(self.moves(problem, config), (config.tile_m, config.tile_n), (1, 0), strict=True)
+        for move, side, k_axis in sides:
+            vectors = cdiv(side * config.tile_k, move.vector * 32 * config.num_warps)
             across = 2.0 if problem.a.dtype.bytes == 2 else 3.5 if k_axis == 1 else 2.5
-            pressure += vectors * (1 if way.near == k_axis else across) * (1 if way.wide else 3)
+            pressure = pressure + vectors * choose(move.near == k_axis, 1, across) * choose(move.wide, 1, 3)
         return pressure
 
-    def shared_bytes(self, problem: Problem, config: MmaConfig) -> int:
+    def shared_bytes(self, problem: Problem, config: Setting) -> Any:  # type: ignore[override]
         ring = config.stages * (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
-        return max(ring, config.tile_m * self.part_n(config) * 4 * 9 // 8)
+        return most(ring, config.tile_m * self.part_n(config) * 4 * 9 // 8)
 
-    def tiles(self, problem: Problem, config: MmaConfig) -> int:
+    def tiles(self, problem: Problem, config: Setting | MmaConfig) -> Any:
         """Of all products, where there are several (:mod:`.batched`)."""
         return problem.batch * cdiv(problem.m, config.tile_m) * cdiv(problem.n, config.tile_n)
 
-    def splits(self, problem: Problem, config: MmaChampionConfig) -> tuple[int, int]:
+    def splits(self, problem: Problem, config: Setting) -> tuple[Any, Any]:
         """Parts of K, none of them empty, and the K steps of each but perhaps the last."""
         steps = cdiv(problem.k, config.tile_k)
         each = cdiv(steps, config.splits)
         return cdiv(steps, each), each
 
-    def ways(self, problem: Problem, config: MmaChampionConfig) -> tuple[Way, Way]:
+    def ways(self, problem: Problem, realign: bool) -> tuple[Way, Way]:
         """How A and B get to shared memory."""
-        return way_of("A", problem.a, 1, config.realign), way_of("B", problem.b, 0, config.realign)
+        return way_of("A", problem.a, 1, realign), way_of("B", problem.b, 0, realign)
 
-    def resident(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> int:
+    def moves(self, problem: Problem, config: Setting) -> tuple[Move, Move]:
+        """What a search needs to know of the :meth:`ways`."""
+        return moves_of(lambda anew: self.ways(problem, anew), config.realign)
+
+    def copied(self, problem: Problem, realign: Any, gpu: Gpu) -> Any:
+        """Seconds of the copies before."""
+        if isinstance(realign, np.ndarray):
+            return np.where(realign, self.copied(problem, True, gpu), 0.0) if realign.any() else 0.0
+        return copy_seconds([way.copy for way in self.ways(problem, realign) if way.copy is not None], gpu)
+
+    def resident(self, problem: Problem, config: Setting, gpu: Gpu) -> Any:
         """Blocks that an SM holds at once."""
         by_shared = gpu.shared_per_sm // (self.shared_bytes(problem, config) + gpu.shared_reserved)
         # Left alone, ptxas takes so many: 1.2 to 1.6 times the pressure.
-        registers = config.max_registers or min(255, int(1.5 * self.pressure(problem, config)))
+        alone = least(255, 1.5 * self.pressure(problem, config) // 1)
+        registers = choose(config.max_registers > 0, config.max_registers, alone)
         by_registers = gpu.registers_per_sm // (config.num_warps * 32 * cdiv(registers, 8) * 8)
         by_threads = gpu.max_threads_per_sm // (32 * config.num_warps)
-        return max(1, min(by_shared, by_registers, by_threads, gpu.max_blocks_per_sm))
+        return most(1, least(least(by_shared, by_registers), least(by_threads, gpu.max_blocks_per_sm)))
 
     def estimate(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> float:
         """Seconds that a supported config should take; see :mod:`.estimate`."""
+        return float(self.cost(problem, config, gpu))
+
+    def cost(self, problem: Problem, config: Setting, gpu: Gpu) -> Any:
+        """The estimate, or the estimates."""
+        if problem.is_empty:
+            return 0.0 * config.tile_m
         dtype = problem.a.dtype
-        ways = self.ways(problem, config)
+        first, second = self.moves(problem, config)
         splits, each = self.splits(problem, config) if problem.k else (1, 0)
-        tiles = self.tiles(problem, config)
         hertz = 1e6 * (HOPPER_TENSOR_MHZ if gpu.arch == 90 else gpu.boost_mhz)
         peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
         return seconds(
             Work(
                 gpu.arch, gpu.sms, hertz, peak / gpu.sms / hertz,
                 config.tile_m, config.tile_n, config.tile_k, config.warps_m, config.warps_n,
-                tiles * splits, self.resident(problem, config, gpu), each, dtype.bytes, problem.d.dtype.bytes,
-                products_of(problem), (ways[0].vector * dtype.bytes, ways[1].vector * dtype.bytes),
-                problem.minimum_bytes, 1e9 * gpu.dram_gbs,
-                copy_seconds([way.copy for way in ways if way.copy is not None], gpu),
-                4 * splits * problem.m * problem.n if splits > 1 else 0,
+                self.tiles(problem, config) * splits, self.resident(problem, config, gpu), each, dtype.bytes,
+                problem.d.dtype.bytes, products_of(problem), (first.vector * dtype.bytes, second.vector * dtype.bytes),
+                problem.minimum_bytes, 1e9 * gpu.dram_gbs, self.copied(problem, config.realign, gpu),
+                choose(splits > 1, 4.0 * problem.m * problem.n * splits, 0.0),
             )
         )  # fmt: skip
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[MmaConfig]:
         """Every candidate that is supported, by rising estimate; or one, which shows why none is."""
-        legal = {c: None for c in self.space(problem, gpu) if self.supports(problem, c, gpu) is None}
-        if not legal:
+        if self.refuses(problem, gpu) is not None:
             yield MmaChampionConfig()
             return
-        cost = {config: self.estimate(problem, config, gpu) for config in legal}
-        yield from sorted(legal, key=cost.__getitem__)
+        candidates = self.candidates_of(problem, gpu)
+        cost = self.cost(problem, candidates, gpu)
+        order = cheapest_first(self, problem, gpu, candidates, cost)  # type: ignore[misc, arg-type]
+        yield next(order, (MmaChampionConfig(), 0.0))[0]
+        yield from (config for config, _ in order)
 
-    def space(self, problem: Problem, gpu: Gpu) -> Iterator[MmaChampionConfig]:
+    def candidates_of(self, problem: Problem, gpu: Gpu) -> Space:
         """Tiles, K steps, rings and parts of K: all that fits the problem."""
-        element = problem.a.dtype.bytes
-        narrow = not all(way.wide for way in self.ways(problem, MmaChampionConfig()))
-        for tile_m, tile_n, warps_m, warps_n in self.shapes:
-            # A tile twice as large as the matrix multiplies zeros.
-            if (tile_m > 16 and tile_m >= 2 * problem.m) or (tile_n > 16 and tile_n >= 2 * problem.n):
-                continue
-            for k_bytes in (64, 128, 256):
-                if k_bytes == 256 and (tile_m * tile_n > 64 * 64 or products_of(problem) == 3):
-                    continue
-                base = MmaChampionConfig(
-                    tile_m=tile_m, tile_n=tile_n, tile_k=k_bytes // element, num_warps=warps_m * warps_n,
-                    warps_m=warps_m,
-                )  # fmt: skip
-                for realign in (False, True) if narrow else (False,):
-                    for config in self.rings(problem, replace(base, realign=realign), gpu):
-                        yield from self.divided(problem, config, gpu)
+        narrow = not all(way.wide for way in self.ways(problem, False))
+        grid = self.grid(problem, narrow, gpu)
+        # A tile twice as large as the matrix multiplies zeros.
+        fits = (grid.tile_m <= 16) | (grid.tile_m < 2 * problem.m)
+        fits &= (grid.tile_n <= 16) | (grid.tile_n < 2 * problem.n)
+        return self.divided(problem, self.rings(problem, grid.where(np.flatnonzero(fits)), gpu), gpu)
 
-    def rings(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> Iterator[MmaChampionConfig]:
+    def grid(self, problem: Problem, narrow: bool, gpu: Gpu) -> Space:
+        """The candidates of all problems of these types: tiles and K steps, as they lie or, where that is ``narrow``,
+        laid out anew as well, with the registers and the bytes of shared memory (``room``) that one to four ``blocks``
+        an SM leave each."""
+        key = problem.a.dtype.bytes, products_of(problem), narrow, gpu
+        if key in self._grids:
+            return self._grids[key]
+        configs, room, counts = [], [], []
+        for (tile_m, tile_n, warps_m, warps_n), k_bytes in product(self.shapes, (64, 128, 256)):
+            if k_bytes == 256 and (tile_m * tile_n > 64 * 64 or products_of(problem) == 3):
+                continue
+            for realign, blocks in product((False, True) if narrow else (False,), (1, 2, 3, 4)):
+                registers = gpu.registers_per_sm // (32 * warps_m * warps_n * blocks) // 8 * 8
+                counts.append(blocks)
+                room.append(min(gpu.shared_per_block, gpu.shared_per_sm // blocks - gpu.shared_reserved))
+                configs.append(MmaChampionConfig(
+                    tile_m=tile_m, tile_n=tile_n, tile_k=k_bytes // problem.a.dtype.bytes, realign=realign,
+                    num_warps=warps_m * warps_n, warps_m=warps_m, max_registers=registers if registers < 255 else 0,
+                ))  # fmt: skip
+        self._grids[key] = Columns(configs, room=np.array(room), blocks=np.array(counts))
+        return self._grids[key]
+
+    def rings(self, problem: Problem, grid: Space, gpu: Gpu) -> Space:
         """The depths that one, two or more blocks an SM leave room for, with their registers.
 
         The loop is unrolled over the stages, so 2 to 4; up to 6 for narrow tiles, which wait for memory; up to 3 where
         tiles go through registers.
         """
-        ways = self.ways(problem, config)
-        stage = (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
-        narrow = config.tile_m * config.tile_n <= 16 * 128 and products_of(problem) == 1
-        most = 6 if narrow and ways[0].wide and ways[1].wide else 4
-        most = most if ways[0].asynchronous and ways[1].asynchronous else 3
+        first, second = self.moves(problem, grid)
+        stage = (grid.tile_m + grid.tile_n) * grid.tile_k * problem.a.dtype.bytes
+        narrow = (grid.tile_m * grid.tile_n <= 16 * 128) & (products_of(problem) == 1)
+        deepest = np.where(narrow & first.wide & second.wide, 6, 4)
+        deepest = np.where(first.asynchronous & second.asynchronous, deepest, 3)
+        stages = np.minimum(deepest, grid.room // stage)
+        deep = grid.where(np.arange(len(grid)), stages=stages)
+        # One block more that changes neither the ring nor the cap on registers is no other setting.
+        same = (stages == np.roll(stages, 1)) & (grid.max_registers == np.roll(grid.max_registers, 1))
+        share = choose(grid.max_registers > 0, grid.max_registers, 255)
+        pressure = self.pressure(problem, deep)
         # Read early, fragments take registers of their own: where a thread has few left, or many to read, not.
         margin = 14 if problem.a.dtype.bytes == 2 else 24
-        seen = set()
-        for blocks in (1, 2, 3, 4):
-            room = min(gpu.shared_per_block, gpu.shared_per_sm // blocks - gpu.shared_reserved)
-            stages = min(most, room // stage)
-            share = gpu.registers_per_sm // (32 * config.num_warps * blocks) // 8 * 8
-            deep = replace(config, stages=stages, max_registers=share if share < 255 else 0)
-            if stages < 2 or deep in seen:
-                continue
-            seen.add(deep)
-            pressure = self.pressure(problem, deep)
-            if pressure <= allowed(share):
-                yield replace(deep, early=products_of(problem) == 1 and pressure <= allowed(share) - margin)
+        early = (pressure <= allowed(share) - margin) & (products_of(problem) == 1)
+        rows = np.flatnonzero((stages >= 2) & ~(same & (grid.blocks > 1)) & (pressure <= allowed(share)))
+        return deep.where(rows, early=early[rows])
 
-    def divided(self, problem: Problem, config: MmaChampionConfig, gpu: Gpu) -> Iterator[MmaChampionConfig]:
+    def divided(self, problem: Problem, rings: Space, gpu: Gpu) -> Space:
         """Whole, or K in as many parts as fill the card once, twice or four times."""
-        yield config
-        tiles = max(self.tiles(problem, config), 1)
-        steps = cdiv(max(problem.k, 1), config.tile_k)
-        counts = {min(steps // 2, times * gpu.sms // tiles) for times in (1, 2, 4)}
-        for splits in sorted(counts):
-            if splits > 1:
-                yield replace(config, splits=splits)
+        tiles, steps = np.maximum(self.tiles(problem, rings), 1), np.asarray(cdiv(max(problem.k, 1), rings.tile_k))
+        # One row a ring; the first part is the whole.
+        parts = np.minimum((steps // 2)[:, None], np.array([0, 1, 2, 4]) * gpu.sms // tiles[:, None])
+        parts = np.maximum(parts, 1)
+        new = np.diff(parts, axis=1, prepend=0) > 0
+        rows, _ = np.nonzero(new)
+        return rings.where(rows, splits=parts[new])
 
     def build(self, problem: Problem, config: MmaConfig, gpu: Gpu) -> LaunchPlan:
         assert isinstance(config, MmaChampionConfig)
         if problem.effective_k == 0:
             return LaunchPlan(self.name, (scale_launch(problem),))
-        ways = self.ways(problem, config)
+        ways = self.ways(problem, config.realign)
         copies = [way.copy for way in ways if way.copy is not None]
         splits, each = self.splits(problem, config)
         # Rows of partial sums start at multiples of 64 bytes, whatever N is.
@@ -338,15 +378,15 @@ class ChampionMma(MmaRung):
         yield from epilogue_constants(replace(problem, epilogue=None) if split else problem)
 
 
-def edge(extent: int, tile: int) -> int:
+def edge(extent: int, tile: Any) -> Any:
     """How a last tile that is not full is copied: 0 there is none, 1 with other rows in place of those beyond, 2 there
     is only this one, and what lies beyond is masked."""
-    return (1 if extent > tile else 2) if extent % tile else 0
+    return choose(extent % tile > 0, choose(extent > tile, 1, 2), 0)
 
 
-def allowed(registers: int) -> float:
+def allowed(registers: Any) -> Any:
     """The :meth:`ChampionMma.pressure` up to which ptxas does not spill with so many registers a thread."""
-    return 204 - 0.717 * (255 - min(registers, 255))
+    return 204 - 0.717 * (255 - least(registers, 255))
 
 
 def products_of(problem: Problem) -> int:

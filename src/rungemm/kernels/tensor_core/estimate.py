@@ -15,7 +15,12 @@ TFLOPS) measured at 4096^3 on an H200. Nothing was timed on sm_80, 86 or 89.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..columns import choose, least, most
+from ..common import cdiv
 
 __all__ = ["Work", "seconds", "step_clocks"]
 
@@ -43,9 +48,8 @@ REDUCTION = 2.5e-6
 """A second launch, besides its bytes."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """What the model needs to know of a problem and a setting.
+class Work(NamedTuple):
+    """What the model needs to know of a problem and a setting: numbers, or arrays with an element for each of many.
 
     Attributes:
         arch, sms: of the card; hertz: its clock; flops_a_clock: dense, of one SM, in this arithmetic.
@@ -63,25 +67,25 @@ class Work:
     sms: int
     hertz: float
     flops_a_clock: float
-    tile_m: int
-    tile_n: int
-    tile_k: int
-    warps_m: int
-    warps_n: int
-    blocks: int
-    resident: int
-    steps: int
+    tile_m: Any
+    tile_n: Any
+    tile_k: Any
+    warps_m: Any
+    warps_n: Any
+    blocks: Any
+    resident: Any
+    steps: Any
     element_bytes: int
     out_bytes: int
     products: int
-    vector_bytes: tuple[int, int]
+    vector_bytes: tuple[Any, Any]
     dram_bytes: int
     dram_rate: float
-    copy_seconds: float
-    sum_bytes: int
+    copy_seconds: Any
+    sum_bytes: Any
 
 
-def step_clocks(work: Work) -> float:
+def step_clocks(work: Work) -> Any:
     """Clocks of an SM for one K step of one block, if nothing waits."""
     m, n, k = work.tile_m, work.tile_n, work.tile_k
     tensor = 2 * m * n * k * work.products / (work.flops_a_clock * SYNC_SHARE.get(work.arch, 1.0))
@@ -90,30 +94,30 @@ def step_clocks(work: Work) -> float:
     shared = (read + (m + n) * k) * work.element_bytes / SHARED_BYTES_A_CLOCK
     loads = (m + n) * k * work.element_bytes / L2_BYTES_A_CLOCK.get(work.arch, 64)
     issued = read * work.element_bytes / 512 + m * n * k * work.products / (16 * 8 * (32 // work.element_bytes))
-    integer = 0.0
+    integer: Any = 0.0
     if work.element_bytes == 4:
-        issued += read * NUDGES[work.products] / 32
-        integer += read * INTEGER_NUDGES[work.products] / 32
+        issued = issued + read * NUDGES[work.products] / 32
+        integer = integer + read * INTEGER_NUDGES[work.products] / 32
     for side, wide in zip((m, n), work.vector_bytes, strict=True):
-        vectors = side * k * work.element_bytes / wide / 32
-        issued += vectors * NARROW / (1 if wide < 4 else 2)
-        integer += vectors * NARROW / (1 if wide < 4 else 2)
-    parts = (tensor, shared, loads, issued / ISSUED_A_CLOCK, integer / INTEGER_A_CLOCK)
-    return MEASURED * sum(part * part for part in parts) ** 0.5
+        vectors = side * k * work.element_bytes / wide / 32 * NARROW / choose(wide < 4, 1, 2)
+        issued, integer = issued + vectors, integer + vectors
+    squares = tensor * tensor + shared * shared + loads * loads
+    squares = squares + (issued / ISSUED_A_CLOCK) ** 2 + (integer / INTEGER_A_CLOCK) ** 2
+    return MEASURED * np.sqrt(squares)
 
 
-def seconds(work: Work) -> float:
-    """The estimate."""
+def seconds(work: Work) -> Any:
+    """The estimate, or the estimates."""
     step = step_clocks(work)
-    busiest = -(-work.blocks // work.sms)
-    rounds = -(-busiest // work.resident)
+    busiest = cdiv(work.blocks, work.sms)
+    rounds = cdiv(busiest, work.resident)
     throughput = busiest * work.steps * step
     alone = rounds * work.steps * (step + STEP_WAIT)
-    tile_bytes = work.tile_m * work.tile_n * (4 if work.sum_bytes else work.out_bytes)
+    tile_bytes = work.tile_m * work.tile_n * choose(work.sum_bytes > 0, 4, work.out_bytes)
     # A block's first loads and its stores are hidden by the other blocks on its SM, if there are any.
-    apart = rounds * (FILL + STORE) / min(work.resident, busiest) + busiest * tile_bytes / (32 * work.hertz)
-    busy = max(throughput, alone) / work.hertz + apart
+    apart = rounds * (FILL + STORE) / least(work.resident, busiest) + busiest * tile_bytes / (32 * work.hertz)
+    busy = most(throughput, alone) / work.hertz + apart
     dram = (work.dram_bytes + 2 * work.sum_bytes) / (DRAM_SHARE * work.dram_rate)
-    overhead = LAUNCH + work.copy_seconds + (REDUCTION if work.sum_bytes else 0.0)
+    overhead = LAUNCH + work.copy_seconds + choose(work.sum_bytes > 0, REDUCTION, 0.0)
     # Where DRAM decides, the setting with less to do besides is still the better one.
-    return overhead + max(busy, dram + FILL + STORE) + 0.03 * busy
+    return overhead + most(busy, dram + FILL + STORE) + 0.03 * busy

@@ -11,6 +11,7 @@ from ...dtypes import BF16, FP16, FP32, DType
 from ...hardware import Gpu
 from ...problem import Matrix, Problem
 from ..base import Kernel, TileConfig
+from ..columns import least, most
 from ..common import cdiv, gemm_arguments
 from ..hopper.operands import element_type
 from ..hopper.prepare import copy_launches
@@ -111,9 +112,9 @@ class MmaRung(Kernel[MmaConfig]):
             return f"group is {config.group}: at least 1"
         if config.accumulate not in ("fp32", "fp16") or (config.accumulate == "fp16" and problem.a.dtype != FP16):
             return f"accumulate is {config.accumulate!r} for {problem.a.dtype}: 'fp32', or 'fp16' for fp16 operands"
-        wanted, most = self.registers(problem, config), self.most_registers(config)
-        if wanted > most:
-            return f"about {wanted} registers a thread for accumulators and fragments; a thread can have {most} here"
+        wanted, allowed = self.registers(problem, config), self.most_registers(config)
+        if wanted > allowed:
+            return f"about {wanted} registers a thread for accumulators and fragments; a thread can have {allowed} here"
         return None
 
     def registers(self, problem: Problem, config: MmaConfig) -> int:
@@ -135,9 +136,9 @@ class MmaRung(Kernel[MmaConfig]):
         ring = config.stages * (config.tile_m + config.tile_n) * config.tile_k * problem.a.dtype.bytes
         return max(ring, config.tile_m * self.part_n(config) * 4 * 9 // 8 if self.steps == 2 else 0)
 
-    def part_n(self, config: MmaConfig) -> int:
-        """Columns of D that go through shared memory together; each warp has some of them."""
-        return min(config.tile_n, max(64, SHAPE[1] * config.num_warps // config.warps_m))
+    def part_n(self, config: Any) -> Any:
+        """Columns of D that go through shared memory together; each warp has some of them. Of one config or many."""
+        return least(config.tile_n, most(64, SHAPE[1] * config.num_warps // config.warps_m))
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[MmaConfig]:
         """Every candidate that is supported, as listed; or the first, which shows why none is."""

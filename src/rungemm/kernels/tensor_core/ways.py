@@ -3,16 +3,19 @@ whether it is laid out anew first. Plain host code."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ...compat import gl
 from ...problem import Matrix
 from ..copies import Copy
 from .operands import swizzled
 
-__all__ = ["Way", "copy_layout", "near_axis", "vector_of", "way_of"]
+__all__ = ["Move", "Way", "copy_layout", "moves_of", "near_axis", "vector_of", "way_of"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,32 @@ class Way:
             return extent // self.vector, stride
         # With one line only its pitch counts for nothing, and may divide badly.
         return extent, 0 if extent == 1 else stride // self.vector
+
+
+class Move(NamedTuple):
+    """What a search needs to know of a way: :class:`Way`'s attributes of the same names, or arrays of them."""
+
+    vector: Any
+    near: Any
+    wide: Any
+    asynchronous: Any
+
+    @staticmethod
+    def of(way: Way) -> Move:
+        return Move(way.vector, way.near, way.wide, way.asynchronous)
+
+
+def moves_of(ways: Callable[[bool], tuple[Way, Way]], realign: Any) -> tuple[Move, Move]:
+    """What a search needs to know of A's and of B's ways, which follow from whether both are laid out anew where that
+    helps; arrays of both where ``realign`` is one."""
+    if not isinstance(realign, np.ndarray):
+        first, second = ways(realign)
+        return Move.of(first), Move.of(second)
+    if not realign.any():
+        return moves_of(ways, False)
+    pairs = zip(moves_of(ways, True), moves_of(ways, False), strict=True)
+    a, b = (Move(*(np.where(realign, x, y) for x, y in zip(*pair, strict=True))) for pair in pairs)
+    return a, b
 
 
 def near_axis(matrix: Matrix, otherwise: int) -> int:
