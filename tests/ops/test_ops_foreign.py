@@ -40,6 +40,21 @@ def test_out_may_be_an_operand(dtype, batch, rng, device) -> None:
     torch.testing.assert_close(rungemm.matmul(a.clone(), b, out=apart), torch.matmul(a.clone(), b))
 
 
+def test_out_in_a_compiled_graph(rng, device) -> None:
+    a, b, c = operands(rng, device, torch.float64, (8, 8), (8, 8), (8, 8))
+    torch._dynamo.reset()
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def call(a, b, c):
+        rungemm.matmul(a, b, out=a)
+        return rungemm.addmm(c, a, b, alpha=2, out=c)
+
+    first = a @ b
+    want = c + 2 * first @ b
+    torch.testing.assert_close(call(a, b, c), want)
+    torch.testing.assert_close(a, first)
+
+
 def test_c_is_broadcast_to_the_product_and_not_the_product_to_c(rng, device) -> None:
     a, b = operands(rng, device, torch.float64, (1, 8), (8, 6))
     for c in (torch.ones(4, 6), torch.ones(3, 1, 6), torch.ones(1, 1, 1)):

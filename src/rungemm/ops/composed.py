@@ -51,7 +51,7 @@ def composed(
         value = finished(value, a, b, bias, epilogue)
     if out is None:
         return value if out_dtype is None else value.to(out_dtype)
-    if not torch.can_cast(value.dtype, out.dtype):
+    if not _holds(out.dtype, value.dtype):
         raise ProblemError(f"out is {out.dtype} and the result {value.dtype}: pass one that can hold it")
     target_of(out, tuple(value.shape), tuple(value.shape))
     return out.copy_(value)
@@ -62,6 +62,11 @@ def _apart(out: Tensor, *operands: Tensor) -> bool:
     if torch.compiler.is_compiling() or any(type(x) is not Tensor for x in (out, *operands)):
         return False
     return out.untyped_storage()._cdata not in [x.untyped_storage()._cdata for x in operands]
+
+
+def _holds(out: torch.dtype, value: torch.dtype) -> bool:
+    """torch.can_cast, which a compiler does not trace: no imaginary part and no fraction is dropped."""
+    return out.is_complex or (not value.is_complex and (out.is_floating_point or not value.is_floating_point))
 
 
 def _whole(name: str, scalar: float, value: Tensor) -> float:
