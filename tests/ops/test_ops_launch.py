@@ -386,6 +386,9 @@ def test_training_is_torchs_where_a_derivative_in_python_costs_more_than_it_save
     assert way() == "_RowsBackward"
     monkeypatch.setattr(rows, "HOST_S", 1.0)
     assert way() == "MmBackward0"
-    # Long products keep the card busy whatever the host does.
+    # Long products keep the card busy whatever the host does; then a clear gain is enough.
     monkeypatch.setattr(rows, "BUSY_S", 0.0)
+    monkeypatch.setattr(rows, "CLEAR", -math.inf)
     assert way() == "_RowsBackward"
+    monkeypatch.setattr(rows, "CLEAR", math.inf)
+    assert way() == "MmBackward0"

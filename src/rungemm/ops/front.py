@@ -153,54 +153,62 @@ def short(
         seen = recall(cheap, *given)
     except (AttributeError, TypeError):  # no tensors, or scalars that cannot be hashed: the long way says so
         return None
-    if seen is not None and (front := seen.fronts.get(_bits(given))) is not None:
-        done = _run(front, a, b, c, bias, out)
-        if done is not None:
-            return done
-    key = key_of(name, a, b, c, bias, out, precision, *rest)
-    if key is None or (front := fronts.get(key)) is None:
-        return key
-    note(cheap, given, _bits(given), front, precision is None and a.dtype is _FLOAT32)
-    done = _run(front, a, b, c, bias, out)
-    return key if done is None else done
+    key: Key | None = None
+    front: Front | None = None
+    if seen is not None:
+        at = tuple([x.data_ptr() for x in given])
+        front = seen.fronts.get(_bits(at))
+    if front is None:
+        key = key_of(name, a, b, c, bias, out, precision, *rest)
+        if key is None or (front := fronts.get(key)) is None:
+            return key
+        at = tuple([x.data_ptr() for x in given])
+        note(cheap, given, _bits(at), front, precision is None and a.dtype is _FLOAT32)
+    done = _run(front, at, a, b, c, bias, out)
+    return done if done is not None else key or key_of(name, a, b, c, bias, out, precision, *rest)
 
 
-def _bits(tensors: tuple[Tensor, ...]) -> int:
-    """The last four bits of each address."""
+def _bits(addresses: tuple[int, ...]) -> int:
+    """The last four bits of each."""
     bits = 0
-    for x in tensors:
-        bits = bits << 4 | x.data_ptr() & 15
+    for address in addresses:
+        bits = bits << 4 | address & 15
     return bits
 
 
 def _run(
-    front: Front, a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None
+    front: Front, at: tuple[int, ...], a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None
 ) -> Tensor | None:
-    """What a front says; ``None`` if ``out`` shares memory with an operand."""
+    """What a front says; ``None`` if ``out`` shares memory with an operand.
+
+    Args:
+        at: addresses of a, b, and of those of out, c and bias that there are.
+    """
     call, entry = front.call, front.entry
     # The default stream, 0, is never captured; to ask that first is quicker.
     if front.captured is not None and _stream(front.device) and launch.capturing():
         call = front.captured
-    if out is None and call is not None:
-        return call(a, b, c, bias, out)
-    a_at, b_at = a.data_ptr(), b.data_ptr()
-    c_at = 0 if c is None else c.data_ptr()
-    bias_at = 0 if bias is None else bias.data_ptr()
     if out is None:
+        if call is not None:
+            return call(a, b, c, bias, out)
+        c_at = 0 if c is None else at[2]
+        bias_at = 0 if bias is None else at[-1]
         out = front.allocate(front.shape, front.strides, front.dtype)
-        entry.at(a_at, b_at, c_at, bias_at, out.data_ptr())
+        entry.at(at[0], at[1], c_at, bias_at, out.data_ptr())
         return out
-    at = out.data_ptr()
-    end = at + entry.out_bytes
-    if (a_at < end and at < a_at + entry.a_bytes) or (b_at < end and at < b_at + entry.b_bytes):
+    a_at, b_at, out_at = at[:3]
+    end = out_at + entry.out_bytes
+    if (a_at < end and out_at < a_at + entry.a_bytes) or (b_at < end and out_at < b_at + entry.b_bytes):
         return None
-    if c_at and c_at < end and at < c_at + entry.c_bytes and not (c_at == at and entry.c_is_out):
+    c_at = 0 if c is None else at[3]
+    if c_at and c_at < end and out_at < c_at + entry.c_bytes and not (c_at == out_at and entry.c_is_out):
         return None
-    if bias_at and bias_at < end and at < bias_at + entry.bias_bytes:
+    bias_at = 0 if bias is None else at[-1]
+    if bias_at and bias_at < end and out_at < bias_at + entry.bias_bytes:
         return None
     if call is not None:
         return call(a, b, c, bias, out)
-    entry.at(a_at, b_at, c_at, bias_at, at)
+    entry.at(a_at, b_at, c_at, bias_at, out_at)
     _version((out,))
     return out
 
