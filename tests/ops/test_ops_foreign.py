@@ -40,6 +40,18 @@ def test_out_may_be_an_operand(dtype, batch, rng, device) -> None:
     torch.testing.assert_close(rungemm.matmul(a.clone(), b, out=apart), torch.matmul(a.clone(), b))
 
 
+@pytest.mark.filterwarnings("error")
+def test_vectors_into_out_warn_of_nothing(rng, device) -> None:
+    torch.set_warn_always(True)
+    try:
+        for shapes in (((16,), (16, 8)), ((8, 16), (16,)), ((16,), (2, 16, 8)), ((16,), (16,))):
+            a, b = operands(rng, device, torch.float64, *shapes)
+            out = torch.full_like(a @ b, math.nan)
+            torch.testing.assert_close(rungemm.matmul(a, b, out=out), a @ b)
+    finally:
+        torch.set_warn_always(False)
+
+
 def test_out_in_a_compiled_graph(rng, device) -> None:
     a, b, c = operands(rng, device, torch.float64, (8, 8), (8, 8), (8, 8))
     torch._dynamo.reset()

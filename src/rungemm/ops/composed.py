@@ -35,7 +35,8 @@ def composed(
     result = result_of(a, b)[1] if dense else None
     if a.is_cuda and a.layout is torch.strided:
         a, b = near(a), near(b)
-    bare = alpha == 1 and (c is None or beta == 0) and epilogue is None
+    # torch.matmul (2.13) warns of a resized out where a vector stands before a matrix.
+    bare = alpha == 1 and (c is None or beta == 0) and epilogue is None and (a.dim() > 1 or b.dim() != 2)
     if out is not None and bare and out.dtype == a.dtype and result == tuple(out.shape) and _apart(out, a, b):
         return torch.matmul(a, b, out=out)
     value = torch.matmul(a, b)
