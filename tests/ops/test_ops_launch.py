@@ -103,6 +103,7 @@ def card(monkeypatch):
     monkeypatch.setattr(launch, "gpu_of", lambda device: DEFAULT_GPU)
     monkeypatch.setattr(launch, "decide", card.decide)
     monkeypatch.setattr(launch, "prepare", card.prepare)
+    monkeypatch.setattr(front, "_stream", lambda device: 1)  # a CUDA build of torch would look for a driver
     # Products of this size would not be worth a derivative in Python.
     monkeypatch.setattr(rows, "HOST_S", -math.inf)
     monkeypatch.setattr(launch, "driver", lambda: SimpleNamespace(relaxed_capture=contextlib.nullcontext))
