@@ -15,14 +15,14 @@ from rungemm.bench.store import SCHEMA, VERSION
 from rungemm.dtypes import BF16, FP16, FP32
 from rungemm.hardware import find_gpu
 from rungemm.kernels import find_kernel
-from rungemm.ops import generate
+from rungemm.ops import generate, neighbours
 from rungemm.ops.batches import kernels_for
 from rungemm.ops.dispatch import ELEMENTWISE, HOST_SAVED_S, decide, without_epilogue
 from rungemm.ops.explain import describe, explain_dispatch
 from rungemm.ops.model import cublas_seconds
 from rungemm.ops.neighbours import UNKNOWN_GAIN, expectation
 from rungemm.ops.table import Entry, Table, TableError, class_of, load_table, table_of
-from rungemm.problem import Epilogue, Matrix, Problem
+from rungemm.problem import LAYOUTS, Epilogue, Matrix, Problem
 
 H200 = find_gpu("h200")
 BIG = Problem.dense(4096, 4096, 4096, dtype=BF16, layout="NT")
@@ -95,6 +95,29 @@ def test_neighbours_set_the_model_right_and_strangers_do_not() -> None:
         assert (nothing.correction, nothing.needed, nothing.nearest) == (0.0, UNKNOWN_GAIN, None)
     fp16 = expectation(kernel, Problem.dense(5000, 4096, 4096, dtype=FP16, layout="NT"), H200, good)
     assert fp16 == of_good, "multiplied alike"
+
+
+def test_what_neighbours_say_is_their_errors_weighted_by_nearness(rng) -> None:
+    """The arrays of the library against the sums written out, one measured problem after the other."""
+    kernel, shipped = find_kernel("champion_hopper"), table_of(H200)
+    errors = list(neighbours._each_error(kernel, H200, shipped))
+    for _ in range(5):
+        m, n, k = (8 * int(x) for x in rng.integers(1, 1000, 3))
+        problem = Problem.dense(m, n, k, dtype=BF16, layout=str(rng.choice(LAYOUTS)))
+        weights = total = squares = 0.0
+        for (dtype, out, precision, layout, aligned, _), (batch, *extents), error in errors:
+            if dtype not in ("fp16", "bf16") or precision != "ieee" or not aligned:
+                continue
+            away = math.log2(batch) + neighbours.OTHER_LAYOUT * ((layout != problem.layout) + (dtype != out))
+            for x, y in zip((m, n, k), extents, strict=True):
+                away += abs(math.log2(max(x, neighbours.LEAST) / max(y, neighbours.LEAST)))
+            weight = math.exp(-away / neighbours.REACH)
+            weights, total, squares = weights + weight, total + weight * error, squares + weight * error**2
+        said, sure = expectation(kernel, problem, H200, shipped), weights + neighbours.DOUBT
+        spread = math.sqrt(squares / weights - (total / weights) ** 2)
+        assert said.correction == pytest.approx(total / sure)
+        asked = UNKNOWN_GAIN * neighbours.DOUBT / sure + neighbours.DISAGREEMENT * spread
+        assert said.needed == pytest.approx(asked, rel=1e-6)
 
 
 def test_neighbours_that_disagree_ask_for_more() -> None:

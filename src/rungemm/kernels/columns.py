@@ -67,10 +67,12 @@ def cheapest_first(
 ) -> Iterator[tuple[ConfigT, float]]:
     """The supported ones by rising cost, each once and with its cost; of equal cost the earlier one first.
 
-    The predicate is asked only of those that the caller gets to see.
+    What takes forever is not supported. The predicate is asked only of those that the caller gets to see.
     """
     seen: set[ConfigT] = set()
     for row in np.argsort(cost, kind="stable"):
+        if cost[row] == np.inf:
+            break
         config = candidates.config(row)
         if config not in seen and kernel.supports(problem, config, gpu) is None:
             seen.add(config)

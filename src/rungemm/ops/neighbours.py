@@ -106,9 +106,8 @@ def expectation(kernel: Kernel, problem: Problem, gpu: Gpu, table: Table) -> Exp
     weights = float(weight.sum())
     if weights == 0.0:
         return NOTHING_KNOWN
-    total, squares = float(weight @ known.errors), float(weight @ known.errors**2)
-    mean = total / weights
-    spread = math.sqrt(max(0.0, squares / weights - mean * mean))
+    total = float(weight @ known.errors)
+    spread = math.sqrt(float(weight @ (known.errors - total / weights) ** 2) / weights)
     needed = UNKNOWN_GAIN * DOUBT / (weights + DOUBT) + DISAGREEMENT * spread
     nearest = int(np.argmin(away))
     return Expectation(total / (weights + DOUBT), needed, known.names[nearest] if away[nearest] < NAMED else None)

@@ -1,13 +1,12 @@
 """The fp32 champion: a thread's tile in named registers, walked like a serpent; see :mod:`.register_tile` for why.
 
-The plan, the layouts and the search space; the device code is :mod:`.champion_kernel`.
+The plan and the layouts; the device code is :mod:`.champion_kernel`, the search space :mod:`.champion_search`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from ...compat import gl, padded_shared_layout
@@ -15,67 +14,20 @@ from ...dtypes import FP32
 from ...hardware import Gpu
 from ...problem import Matrix, Problem
 from ..common import cdiv, gemm_arguments
-from ..copies import Copy, copy_launches, copy_seconds
+from ..copies import copy_launches
 from ..epilogue import epilogue_arguments, epilogue_constants, rejects_epilogue
 from ..plan import Argument, Launch, LaunchPlan, Pointer, Scalar, Workspace, strides_of
-from .champion_choice import as_exact, few_settings, longest_allowed, microseconds
+from .champion_config import ChampionConfig, realigned, unaligned, vector_of
 from .champion_few import few_plan, rejects_few, shared_bytes_of_few
 from .champion_kernel import champion_fp32_kernel
+from .champion_search import model_us, search_space
 from .simt import SimtConfig, SimtKernel
 from .split import partial_arguments, partial_sums, reduction_launch, split_stride
 
-__all__ = ["ChampionConfig", "ChampionFp32"]
+__all__ = ["ChampionConfig", "ChampionFp32", "unaligned"]
 
 PAD = 4
 """Elements after each row of a tile that is turned on its way: rows start in other banks and stay 16-byte aligned."""
-
-
-@dataclass(frozen=True)
-class ChampionConfig(SimtConfig):
-    """One setting of the champion.
-
-    Attributes:
-        thread_m, thread_n: a thread's tile: groups of 4x4 neighbours, the groups equally far apart. 4, 8 or 16.
-        lanes_m: lanes of a warp down the tile; 32 / lanes_m lie across.
-        interleaved: lanes alternate between the two directions, so that both fragments' loads are merged in pairs.
-        splits: parts of K that different programs compute.
-        pinned: multiply-adds stay in the order written; otherwise LLVM sorts them.
-        across: a thread's tile is walked row by row; otherwise column by column.
-        flush_k: after so many steps along K the sums are added to totals in a workspace and start anew, which makes
-            long sums more exact; a multiple of 2 tile_k, or 0 for one sum.
-        realign: operands that cannot be copied 16 bytes at a time are first laid out anew by a launch of their own.
-        k_groups: over 1, so many groups of warps split K within a block (:mod:`.champion_few_kernel`), and then
-        stages: buffers of each operand's tile,
-        strips: what is left at the edges of D gets long, thin tiles of its own, and
-        parts: a buffer's copies go out in so many parts, between multiply-adds; 1: all of them before.
-    """
-
-    num_warps: int = 8
-    tile_m: int = 128
-    tile_n: int = 128
-    tile_k: int = 8
-    thread_m: int = 8
-    thread_n: int = 8
-    group_m: int = 8
-    lanes_m: int = 4
-    interleaved: bool = False
-    splits: int = 1
-    pinned: bool = True
-    flush_k: int = 0
-    across: bool = False
-    realign: bool = False
-    k_groups: int = 1
-    stages: int = 2
-    strips: bool = False
-    parts: int = 1
-
-    @property
-    def warps_m(self) -> int:
-        return self.tile_m // (self.thread_m * self.lanes_m)
-
-    @property
-    def warps_n(self) -> int:
-        return self.num_warps // self.warps_m
 
 
 @dataclass(frozen=True)
@@ -98,38 +50,18 @@ class Way:
 def way_of(matrix: Matrix, k_stride: int, other_stride: int, width: int, config: ChampionConfig) -> Way:
     """The way for an operand: neighbours along the tile's rows by cp.async, neighbours along K through registers."""
     tile_k, warps = config.tile_k, config.num_warps
-    aligned = matrix.alignment % 16 == 0
+    vector = vector_of(matrix, k_stride, other_stride)
     plain = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     if k_stride == 1 and other_stride != 1:
         # Four neighbours a lane, by one load where every row starts at a multiple of 16 bytes, else by four from one
         # address: registers are scarce.
-        vector = 4 if aligned and other_stride % 4 == 0 and matrix_extent(matrix, k_stride) % 4 == 0 else 1
         lanes_k = tile_k // 4
         layout = gl.BlockedLayout([4, 1], [lanes_k, 32 // lanes_k], [1, warps], [0, 1])
         return Way(False, vector, layout, padded_shared_layout(width, PAD, [tile_k, width], [1, 0]))
-    vector = 1
-    if other_stride == 1 and aligned and k_stride % 4 == 0 and matrix_extent(matrix, k_stride) % 4 == 0:
-        vector = 4
     lanes = min(32, width // vector)
     warps_k = min(warps, max(1, tile_k // (32 // lanes)))
     layout = gl.BlockedLayout([1, vector], [32 // lanes, lanes], [warps_k, warps // warps_k], [1, 0])
     return Way(True, vector, layout, plain)
-
-
-def matrix_extent(matrix: Matrix, k_stride: int) -> int:
-    """How many neighbours in memory a row (or column) of a matrix has."""
-    return matrix.cols if matrix.col_stride == 1 else matrix.rows
-
-
-def realigned(problem: Problem, config: ChampionConfig) -> dict[str, Copy]:
-    """The operands that are laid out anew, by role: neighbours along a tile's rows, padded to whole lines."""
-    a, b, copies = problem.a, problem.b, {}
-    if config.realign and min(problem.m, problem.n, problem.effective_k) > 0:
-        if way_of(a, a.col_stride, a.row_stride, config.tile_m, config).vector == 1:
-            copies["A"] = Copy("A", a, columns=True)
-        if way_of(b, b.row_stride, b.col_stride, config.tile_n, config).vector == 1:
-            copies["B"] = Copy("B", b, columns=False)
-    return copies
 
 
 def edge(extent: int, tile: int) -> int:
@@ -188,116 +120,6 @@ def fragment_layout(config: ChampionConfig, way: str) -> Any:
     )
 
 
-def search_space(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
-    """Settings for a problem on a card, the likeliest first; the order follows what was measured on an H200.
-
-    Two blocks of 128x128 on an SM win wherever C has tiles enough for all of them: 128 registers a thread, no more,
-    which addresses at the matrix's edges would otherwise exceed. With fewer tiles, K is split until every SM is full,
-    and the smaller the product, the smaller the tile, since a block's way through memory takes its time.
-    """
-    tiles = cdiv(max(problem.m, 1), LARGE.tile_m) * cdiv(max(problem.n, 1), LARGE.tile_n)
-    odd = unaligned(problem)
-    allowed = longest_allowed(problem, odd, gpu)
-    large = [as_exact(problem, config, allowed) for config in _large_settings(problem)]
-    split = [as_exact(problem, config, allowed) for config in _small_settings(problem, gpu)]
-    few = [as_exact(problem, config, allowed) for config in few_settings(ChampionConfig(), odd)]
-    usual = large[0] if tiles >= 2 * gpu.sms else few[0] if _suits_few(problem, few[0], gpu) else split[0]
-    # What goes first as measured stays first unless the model promises clearly less time for another. It knows too
-    # little of large unaligned products, and of small tiles less than of the large one in parts.
-    if not ((usual is large[0] and odd) or usual is few[0]):
-        parted = [as_exact(problem, config, allowed) for config in _parted(problem, gpu)]
-        bar = model_us(problem, usual, gpu)
-        for found, share in ((parted, PARTS_BETTER), ([*split, *few], CLEARLY_BETTER)):
-            best = min(found, key=lambda config: model_us(problem, config, gpu), default=usual)
-            if model_us(problem, best, gpu) < share * bar:
-                yield best
-                break
-    if usual is not split[0]:
-        yield from large if usual is large[0] else few
-    yield from split
-    yield from few
-    yield from large
-
-
-def model_us(problem: Problem, config: ChampionConfig, gpu: Gpu) -> float:
-    """Microseconds that a setting should take (:mod:`.champion_choice`)."""
-    copies = copy_seconds(tuple(realigned(problem, config).values()), gpu)
-    return microseconds(problem, config, gpu, unaligned(problem), 1e6 * copies)
-
-
-CLEARLY_BETTER, PARTS_BETTER = 0.9, 0.96
-LARGE = ChampionConfig(max_registers=128)
-SMALL = ChampionConfig(4, 64, 64, 16, 8, 4)
-
-
-@lru_cache(maxsize=64)  # asked once for every setting of a problem
-def unaligned(problem: Problem) -> bool:
-    """An operand cannot be copied 16 bytes at a time as it lies."""
-    return bool(realigned(problem, replace(LARGE, realign=True)))
-
-
-def _large_settings(problem: Problem) -> Iterator[ChampionConfig]:
-    """The large tile: lanes, walks and tile orders; unaligned operands laid out anew first."""
-    variants = [replace(LARGE, lanes_m=8), LARGE, *(replace(LARGE, group_m=group) for group in (4, 16))]
-    variants += [replace(LARGE, interleaved=True), replace(LARGE, across=True)]
-    variants += [
-        replace(LARGE, tile_m=64, tile_n=256, thread_n=16, num_warps=4, max_registers=0),
-        replace(LARGE, tile_m=256, num_warps=16),
-    ]
-    if not unaligned(problem):
-        yield from variants
-        return
-    # The walk by rows measured 1.052x cuBLAS at 4097x4095x4093, where the others came to 0.97 with the same sums.
-    yield replace(LARGE, across=True, realign=True)
-    yield from (replace(config, realign=True) for config in variants)
-    yield from (replace(LARGE, interleaved=True), LARGE, replace(LARGE, splits=3))
-
-
-def _suits_few(problem: Problem, few: ChampionConfig, gpu: Gpu) -> bool:
-    """Whether such tiles, K split between a block's warps, make about a wave: measured first from 384^3 to 640^3."""
-    if problem.m * problem.n * problem.effective_k >= 2**29 or few.splits > 1:
-        return False
-    waves = cdiv(problem.m, few.tile_m) * cdiv(problem.n, few.tile_n) * problem.batch / gpu.sms
-    return 0.5 <= waves <= 1.6
-
-
-def _parted(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
-    """K in two to five parts, which can fill the last of a few waves of tiles: 1.10x at 3072^3, 1.20x at 1536^3."""
-    if problem.effective_k < 1024:
-        return
-    large = cdiv(max(problem.m, 1), LARGE.tile_m) * cdiv(max(problem.n, 1), LARGE.tile_n) * problem.batch
-    half = replace(LARGE, tile_m=64, num_warps=4)
-    if gpu.sms <= large <= 8 * gpu.sms:
-        for config in (LARGE,) if large >= 2 * gpu.sms else (half, LARGE):
-            yield from (replace(config, splits=splits) for splits in (5, 4, 3, 2))
-
-
-def _small_settings(problem: Problem, gpu: Gpu) -> Iterator[ChampionConfig]:
-    """Every tile with the splits that put so many blocks on every SM, fitting tiles first."""
-    deep, shallow = replace(SMALL, tile_k=32), replace(SMALL, tile_k=8)
-    half, quarter = replace(LARGE, tile_m=64, num_warps=4), replace(LARGE, tile_m=64, tile_n=64, num_warps=2)
-    tiny = replace(SMALL, tile_m=32, thread_m=4)
-    choices = [
-        (LARGE, (2,)), (half, (4, 2)), (quarter, (8, 4)), (replace(quarter, tile_k=16), (8, 4)),
-        (shallow, (4,)), (SMALL, (4, 3)), (deep, (4,)), (replace(SMALL, num_warps=8, thread_m=4), (4, 2)),
-        (tiny, (4, 2)), (replace(tiny, tile_k=32), (4, 2)),
-    ]  # fmt: skip
-    # What goes first, as measured. Below 1024 x 1024 x 512 latency decides, above it the rate of the inner loop.
-    if max(problem.m, problem.n) <= SMALL.tile_m:
-        choices.insert(0, (deep, (4,)))
-    elif problem.m * problem.n * problem.effective_k < 2**29:
-        # Addresses of unaligned operands take registers, which the smaller tile has left.
-        choices.insert(0, (shallow, (4,)) if unaligned(problem) else (half, (2,)))
-    for config, blocks in choices:
-        count = cdiv(max(problem.m, 1), config.tile_m) * cdiv(max(problem.n, 1), config.tile_n)
-        longest = max(1, problem.effective_k // (2 * config.tile_k))
-        for on_an_sm in blocks:
-            splits = min(longest, max(1, on_an_sm * gpu.sms // count))
-            # Two warps a block with all of K to walk reach half the rate that their number promises (1536^3).
-            if splits > 1 or config.num_warps > 2 or count <= gpu.sms:
-                yield replace(config, splits=splits)
-
-
 class ChampionFp32(SimtKernel):
     name = "champion_fp32"
     idea = "a thread's tile in named registers, multiplied in the order that the register file likes"
@@ -354,7 +176,11 @@ class ChampionFp32(SimtKernel):
 
     def configs(self, problem: Problem, gpu: Gpu) -> Iterator[SimtConfig]:
         """Best guess first: the large tile where it fills the card, otherwise smaller ones and K in parts."""
-        yield from dict.fromkeys(search_space(problem, gpu))
+        seen: set[SimtConfig] = set()
+        for config in search_space(problem, gpu):
+            if config not in seen:
+                seen.add(config)
+                yield config
 
     def build(self, problem: Problem, config: SimtConfig, gpu: Gpu) -> LaunchPlan:
         assert isinstance(config, ChampionConfig)

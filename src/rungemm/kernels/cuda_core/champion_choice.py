@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...hardware import Gpu
 from ...problem import Problem
 from ..common import cdiv
-
-if TYPE_CHECKING:
-    from .champion import ChampionConfig
+from .champion_config import ChampionConfig
 
 __all__ = ["as_exact", "few_settings", "longest_allowed", "longest_sum", "microseconds"]
 
@@ -142,15 +139,15 @@ def as_exact(problem: Problem, config: ChampionConfig, allowed: int) -> Champion
         return config
     if config.k_groups > 1:
         share = allowed * config.k_groups // config.tile_k * config.tile_k
-        return replace(config, splits=cdiv(k, max(config.tile_k, share)))
+        return config.with_(splits=cdiv(k, max(config.tile_k, share)))
     if problem.m * problem.n * k < SMALL_PRODUCT:
         step = 2 * config.tile_k
-        return replace(config, splits=max(config.splits, cdiv(k, max(step, allowed // step * step))))
+        return config.with_(splits=max(config.splits, cdiv(k, max(step, allowed // step * step))))
     flush = max((flush for flush in FLUSHES if flush <= allowed), default=0)
     if flush == 0:
         return config  # all of a K that short may be one sum; it is too long by what a last, odd tile adds
     # Totals go through memory by lanes: with 8 rows of lanes in half sectors, up to 2.3% slower.
-    return replace(config, flush_k=flush, lanes_m=min(config.lanes_m, 4))
+    return config.with_(flush_k=flush, lanes_m=min(config.lanes_m, 4))
 
 
 def few_settings(base: ChampionConfig, unaligned: bool) -> list[ChampionConfig]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...compat import gl, padded_shared_layout
 from ...problem import Matrix, Problem
 from ..common import cdiv, gemm_arguments
 from ..epilogue import epilogue_arguments, epilogue_constants
 from ..plan import Argument, Launch, LaunchPlan, Scalar
+from .champion_config import ChampionConfig
 from .champion_few_kernel import champion_few_kernel
 from .split import partial_arguments, partial_sums, reduction_launch, split_stride
-
-if TYPE_CHECKING:
-    from .champion import ChampionConfig
 
 __all__ = ["few_plan", "rejects_few", "shared_bytes_of_few"]
 

@@ -246,8 +246,7 @@ class ChampionHopper(Kernel[HopperConfig]):
         tiles, steps = self.tiles(problem, grid), cdiv(problem.k, grid.tile_k)
         splits = least(gpu.sms // most(tiles, 1), steps)
         along_k = (tiles % gpu.sms > 0) & (steps > 1)
-        way = grid.way
-        of_one = along_k & (splits > 1)
+        way, of_one = grid.way, along_k & (splits > 1)
         fits &= np.choose(way, (True, (tiles > gpu.sms) & (tiles <= 4 * gpu.sms), along_k, of_one, of_one))
         rows = np.flatnonzero(fits)
         programs = np.where(way == CROWD, tiles, np.where(way == SHORT_STREAM, splits * tiles, 0))

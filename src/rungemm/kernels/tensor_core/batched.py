@@ -168,4 +168,5 @@ def _stepping(way: Way, problem: Problem) -> Way:
     """In vectors that divide the step from product to product."""
     if is_shared(way.matrix, problem.batch):
         return way
-    return replace(way, vector=gcd(way.vector, abs(way.matrix.batch_stride)))
+    vector = gcd(way.vector, abs(way.matrix.batch_stride))
+    return way if vector == way.vector else replace(way, vector=vector)

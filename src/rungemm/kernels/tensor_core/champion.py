@@ -89,9 +89,6 @@ class ChampionMma(MmaRung):
     def __init__(self) -> None:
         self._grids: dict[tuple[Any, ...], Space] = {}
 
-    def refuses(self, problem: Problem, gpu: Gpu) -> str | None:
-        return super().refuses(problem, gpu) or self.rejects_problem(problem)
-
     def rejects_problem(self, problem: Problem) -> str | None:
         reason = rejects_epilogue(self.name, problem)
         if reason is not None:
@@ -99,7 +96,9 @@ class ChampionMma(MmaRung):
         if problem.a.dtype == FP32 and problem.precision == "ieee":
             return f"{self.name} takes fp32 with precision 'tf32' or 'tf32x3'; it is {problem.precision!r}"
         # The rungs below take neither an epilogue nor tf32x3; all else is the same.
-        return super().rejects_problem(replace(problem, epilogue=None, precision="tf32"))
+        if problem.epilogue is not None or problem.precision == "tf32x3":
+            problem = replace(problem, epilogue=None, precision="tf32")
+        return super().rejects_problem(problem)
 
     def rejects_tile(self, problem: Problem, config: MmaConfig) -> str | None:
         assert isinstance(config, MmaChampionConfig)
@@ -174,9 +173,11 @@ class ChampionMma(MmaRung):
     def resident(self, problem: Problem, config: Setting, gpu: Gpu) -> Any:
         """Blocks that an SM holds at once."""
         by_shared = gpu.shared_per_sm // (self.shared_bytes(problem, config) + gpu.shared_reserved)
-        # Left alone, ptxas takes so many: 1.2 to 1.6 times the pressure.
-        alone = least(255, 1.5 * self.pressure(problem, config) // 1)
-        registers = choose(config.max_registers > 0, config.max_registers, alone)
+        registers = config.max_registers
+        if not np.all(registers):
+            # Left alone, ptxas takes so many: 1.2 to 1.6 times the pressure.
+            alone = least(255, 1.5 * self.pressure(problem, config) // 1)
+            registers = choose(registers > 0, registers, alone)
         by_registers = gpu.registers_per_sm // (config.num_warps * 32 * cdiv(registers, 8) * 8)
         by_threads = gpu.max_threads_per_sm // (32 * config.num_warps)
         return most(1, least(least(by_shared, by_registers), least(by_threads, gpu.max_blocks_per_sm)))
@@ -189,8 +190,7 @@ class ChampionMma(MmaRung):
         """The estimate, or the estimates."""
         if problem.is_empty:
             return 0.0 * config.tile_m
-        dtype = problem.a.dtype
-        first, second = self.moves(problem, config)
+        dtype, (first, second) = problem.a.dtype, self.moves(problem, config)
         splits, each = self.splits(problem, config) if problem.k else (1, 0)
         hertz = 1e6 * (HOPPER_TENSOR_MHZ if gpu.arch == 90 else gpu.boost_mhz)
         peak = (gpu.peak("tf32" if dtype == FP32 else dtype.name) or 1.0) * 1e12
@@ -262,8 +262,7 @@ class ChampionMma(MmaRung):
         deep = grid.where(np.arange(len(grid)), stages=stages)
         # One block more that changes neither the ring nor the cap on registers is no other setting.
         same = (stages == np.roll(stages, 1)) & (grid.max_registers == np.roll(grid.max_registers, 1))
-        share = choose(grid.max_registers > 0, grid.max_registers, 255)
-        pressure = self.pressure(problem, deep)
+        share, pressure = choose(grid.max_registers > 0, grid.max_registers, 255), self.pressure(problem, deep)
         # Read early, fragments take registers of their own: where a thread has few left, or many to read, not.
         margin = 14 if problem.a.dtype.bytes == 2 else 24
         early = (pressure <= allowed(share) - margin) & (products_of(problem) == 1)
@@ -273,9 +272,9 @@ class ChampionMma(MmaRung):
     def divided(self, problem: Problem, rings: Space, gpu: Gpu) -> Space:
         """Whole, or K in as many parts as fill the card once, twice or four times."""
         tiles, steps = np.maximum(self.tiles(problem, rings), 1), np.asarray(cdiv(max(problem.k, 1), rings.tile_k))
-        # One row a ring; the first part is the whole.
-        parts = np.minimum((steps // 2)[:, None], np.array([0, 1, 2, 4]) * gpu.sms // tiles[:, None])
-        parts = np.maximum(parts, 1)
+        # One row a ring; the first number is 1, for the whole.
+        fill = np.array([0, 1, 2, 4]) * gpu.sms // tiles[:, None]
+        parts = np.maximum(1, np.minimum((steps // 2)[:, None], fill))
         new = np.diff(parts, axis=1, prepend=0) > 0
         rows, _ = np.nonzero(new)
         return rings.where(rows, splits=parts[new])

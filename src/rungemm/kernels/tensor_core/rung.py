@@ -64,8 +64,11 @@ class MmaRung(Kernel[MmaConfig]):
     dtypes: ClassVar[tuple[DType, ...]] = (FP16, BF16)
     config_type: ClassVar[type[MmaConfig]] = MmaConfig
 
+    def refuses(self, problem: Problem, gpu: Gpu) -> str | None:
+        return super().refuses(problem, gpu) or self.rejects_problem(problem)
+
     def rejects(self, problem: Problem, config: MmaConfig, gpu: Gpu) -> str | None:
-        reason = self.rejects_problem(problem) or self.rejects_tile(problem, config)
+        reason = self.rejects_tile(problem, config)
         if reason is not None:
             return reason
         shared = self.shared_bytes(problem, config)
