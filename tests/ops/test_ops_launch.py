@@ -103,7 +103,9 @@ def card(monkeypatch):
     monkeypatch.setattr(launch, "gpu_of", lambda device: DEFAULT_GPU)
     monkeypatch.setattr(launch, "decide", card.decide)
     monkeypatch.setattr(launch, "prepare", card.prepare)
-    monkeypatch.setattr(front, "_stream", lambda device: 1)  # a CUDA build of torch would look for a driver
+    # A CUDA build of torch would look for a driver.
+    monkeypatch.setattr(front, "_stream", lambda device: 1)
+    monkeypatch.setattr(launch, "capturing", lambda: False)
     # Products of this size would not be worth a derivative in Python.
     monkeypatch.setattr(rows, "HOST_S", -math.inf)
     monkeypatch.setattr(launch, "driver", lambda: SimpleNamespace(relaxed_capture=contextlib.nullcontext))
