@@ -82,12 +82,13 @@ class BatchedMma(ChampionMma):
     expects = "no copy and no padding where products are small or ragged"
     below = "champion_mma"
     function = batched_mma_kernel
+    several = True
     shapes = (*SHAPES, *SMALL)
 
     def rejects_problem(self, problem: Problem) -> str | None:
         if problem.batch > GRID_LIMIT * GRID_LIMIT:
             return f"{problem.batch} products: a grid has {GRID_LIMIT} x {GRID_LIMIT} at most"
-        return rejects_batch(self.name, problem) or super().rejects_problem(replace(problem, batch=1))
+        return rejects_batch(self.name, problem) or super().rejects_problem(problem)
 
     def rejects_tile(self, problem: Problem, config: MmaConfig) -> str | None:
         assert isinstance(config, MmaChampionConfig)

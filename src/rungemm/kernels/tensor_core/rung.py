@@ -52,12 +52,14 @@ class MmaRung(Kernel[MmaConfig]):
         function: the ``@gluon.jit`` function.
         least_stages: fewer do not work.
         specialised: further warps copy; Triton rounds them up to four.
+        several: several products at once are taken.
         steps: sets of fragments in registers; with two, a K step has two parts at least, and one is read ahead.
     """
 
     function: ClassVar[Any]
     least_stages: ClassVar[int] = 2
     specialised: ClassVar[bool] = False
+    several: ClassVar[bool] = False
     steps: ClassVar[int] = 1
     family = "tensor_core"
     min_arch = 80
@@ -78,7 +80,7 @@ class MmaRung(Kernel[MmaConfig]):
 
     def rejects_problem(self, problem: Problem) -> str | None:
         """What no mma.sync rung of ours takes."""
-        if problem.batch != 1:
+        if problem.batch != 1 and not self.several:
             return f"{self.name} computes one product; batch is {problem.batch}: loop over the batch"
         if problem.epilogue is not None:
             return f"{self.name} has no fused epilogue: apply it afterwards"
