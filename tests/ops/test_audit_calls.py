@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 from audit_storm import storm  # noqa: E402
-from ops_checks import assert_close, normal, poisoned  # noqa: E402
+from ops_checks import assert_close, normal, poisoned, size_of  # noqa: E402
 
 import rungemm  # noqa: E402
 from rungemm import Epilogue  # noqa: E402
@@ -103,7 +103,7 @@ def test_vectors_into_out_warn_of_nothing(rng, device) -> None:
                 out = poisoned(*want.shape, dtype=torch.float32, device=device)
                 version = out._version
                 assert rungemm.matmul(a, b, out=out) is out and out._version > version
-                assert_close(out, want, 16)
+                assert_close(out, want, 16, size=size_of(a, b))  # one product may cancel
     finally:
         torch.set_warn_always(False)
 
