@@ -118,7 +118,7 @@ def test_a_layer_that_torch_computes_is_not_asked_again(rng, device, monkeypatch
     layer.weight = 2 * weight
     assert_close(layer(x), 2 * want.detach().double() - layer.bias.detach().double(), 8, steps=2)
     layer.rungemm_shape, layer.rungemm_grad = x.shape, True
-    with pytest.raises(ProblemError, match="A is torch.float64"):
+    with pytest.raises(ProblemError, match=r"A is torch\.float64"):
         layer(x.double())
     rungemm.forget()
     assert layer.rungemm_shape is None

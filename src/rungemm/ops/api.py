@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..problem import Epilogue, ProblemError
-from .arguments import check_tensors, epilogue_named, number
+from .arguments import check_tensors, epilogue_named, number, overridden
+from .fallback import apply_epilogue
 from .front import short
 from .general import general
 from .scaled import scaled
@@ -170,6 +171,10 @@ def linear(
     if done is not None and not isinstance(done, tuple):
         return done
     check_tensors(x=x, weight=weight, bias=bias)
+    if x.is_nested or weight.is_nested or overridden(x, weight):
+        # Such tensors know torch's linear, and seldom what it is made of.
+        value = torch.nn.functional.linear(x, weight, bias)
+        return value if activation is None else apply_epilogue(value, None, epilogue_named(activation))
     if weight.dim() not in (1, 2):
         raise ProblemError(f"weight is {words(weight)}: linear wants (N, K), one row for each output feature")
     epilogue = epilogue_named(activation) if activation is not None else None

@@ -19,6 +19,7 @@ PLAIN = frozenset((Tensor, torch.nn.Parameter))
 """Types of tensors that are what they seem: memory with nothing behind it."""
 
 _transforms = torch._C._functorch.peek_interpreter_stack
+_legacy = torch._C._functorch.is_legacy_batchedtensor
 _modes = torch._C._len_torch_dispatch_stack
 _tracer = torch._C._get_tracing_state
 
@@ -30,7 +31,7 @@ def watched(*tensors: Tensor | None) -> bool:
         or _transforms() is not None
         or _modes() > 0
         or _tracer() is not None
-        or any(x is not None and type(x) not in PLAIN for x in tensors)
+        or any(x is not None and (type(x) not in PLAIN or _legacy(x)) for x in tensors)
     )
 
 

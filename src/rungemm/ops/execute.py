@@ -19,10 +19,11 @@ entries: dict[tuple[object, ...], Entry] = {}
 
 def forget() -> None:
     """Drop every choice made so far, as after tuning: the next call of each problem class chooses anew."""
+    # From the ground up: another thread may make what is cleared last of what is not cleared yet.
+    launch.forget()
     entries.clear()
     for other in _followers:
         other.clear()
-    launch.forget()
 
 
 class Memory(Protocol):
@@ -83,8 +84,7 @@ def execute(
         out.copy_(value)
         return out
     # Lazily negated tensors come from users and as gradients: a kernel sees the memory, not the bit.
-    a, b = (x.resolve_neg() if x.is_neg() else x for x in (a, b))
-    c, bias = (x.resolve_neg() if x is not None and x.is_neg() else x for x in (c, bias))
+    a, b, c, bias = (None if x is None else _resolved(x) for x in (a, b, c, bias))  # type: ignore[assignment]
     if precision == "default":
         precision = fallback.current_precision() if a.dtype == torch.float32 else "ieee"
     target = out
@@ -93,6 +93,13 @@ def execute(
     kind: Any = precision
     _launch(a, b, c if beta != 0 else None, bias, target, alpha, beta, kind, epilogue, out is not None)
     return target
+
+
+def _resolved(x: Tensor) -> Tensor:
+    """The tensor itself, or what it stands for: one lazily negated, or zeros without memory."""
+    if x.is_neg():
+        return x.resolve_neg()
+    return x.clone() if x._is_zerotensor() else x
 
 
 def _launch(

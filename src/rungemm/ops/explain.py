@@ -7,10 +7,13 @@ from typing import Any
 
 from ..dtypes import FP32, DType, dtype_named
 from ..hardware import DEFAULT_GPU, Gpu, detect_gpu, find_gpu
-from ..problem import Epilogue, Precision, Problem
+from ..problem import Epilogue, Precision, Problem, ProblemError
 from .dispatch import Decision, decide
 
 __all__ = ["describe", "explain_dispatch"]
+
+CHOSEN_FOR = ("fp32", "fp16", "bf16", "fp8e4m3", "fp8e5m2", "int8")
+"""Types of operands for which the library has a choice."""
 
 
 def explain_dispatch(
@@ -40,8 +43,15 @@ def explain_dispatch(
     card = gpu or detect_gpu() or DEFAULT_GPU
     if not isinstance(problem, Problem):
         if len(problem) not in (3, 4):
-            raise ValueError(f"shape {problem} is not (M, N, K) or (batch, M, N, K)")
+            raise ProblemError(f"shape {problem} is not (M, N, K) or (batch, M, N, K)")
+        if not all(isinstance(extent, int) for extent in problem):
+            raise ProblemError(f"shape {problem} is not made of whole numbers: pass (M, N, K) or (batch, M, N, K)")
         *batch, m, n, k = problem
+        if dtype_named(dtype).name not in CHOSEN_FOR:
+            raise ProblemError(
+                f"{dtype_named(dtype).name} is always computed by torch, so there is no choice: ask for one of "
+                f"{', '.join(CHOSEN_FOR)}"
+            )
         problem = Problem.dense(
             m, n, k, dtype=dtype_named(dtype), layout=layout, batch=batch[0] if batch else 1, beta=beta,
             precision=precision or _default_precision(dtype_named(dtype)), epilogue=epilogue,

@@ -33,6 +33,7 @@ TorchCall = Callable[[Tensor, Tensor, "Tensor | None", "Tensor | None", "Tensor 
 
 _FLOAT32, _STRIDED = torch.float32, torch.strided
 _transforms = torch._C._functorch.peek_interpreter_stack
+_legacy = torch._C._functorch.is_legacy_batchedtensor
 _modes = torch._C._len_torch_dispatch_stack
 _tracer = torch._C._get_tracing_state
 _autocast = torch._C._is_any_autocast_enabled
@@ -97,6 +98,10 @@ def key_of(
         or b.layout is not _STRIDED
         or a.is_neg()
         or b.is_neg()
+        or a._is_zerotensor()
+        or b._is_zerotensor()
+        or _legacy(a)
+        or _legacy(b)
     ):
         return None
     dtype = a.dtype
@@ -126,7 +131,7 @@ def key_of(
 
 def _facts(x: Tensor) -> Key | None:
     """What a key holds of an operand; ``None`` where it needs the long way."""
-    if x.layout is not _STRIDED or x.is_neg():
+    if x.layout is not _STRIDED or x.is_neg() or x._is_zerotensor() or _legacy(x):
         return None
     return x.dtype, x.shape, x.stride(), x.get_device(), x.data_ptr() & 15
 
@@ -141,7 +146,8 @@ def short(
         The result; or, where there is no short way yet, or ``out`` shares memory with an operand, the call's key; or
         ``None``, where something needs the long way.
     """
-    if _compiling() or _forward_ad._current_level >= 0:
+    # What the guards do not see: a compiler, modes of torch's own that trace, forward derivatives.
+    if _compiling() or _modes() or _forward_ad._current_level >= 0:
         return None
     given: tuple[Tensor, ...] = (a, b) if out is None else (a, b, out)
     if c is not None:

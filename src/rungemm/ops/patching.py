@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import Any, TypeVar
 
@@ -20,19 +21,33 @@ __all__ = ["patch", "unpatch"]
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
-class _Layers(weakref.WeakSet["PatchedLinear"]):
+class _Layers:
     """Layers that know an answer, which is taken back when choices are forgotten."""
 
+    def __init__(self) -> None:
+        self._layers: weakref.WeakSet[PatchedLinear] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def add(self, layer: PatchedLinear) -> None:
+        with self._lock:
+            self._layers.add(layer)
+
     def clear(self) -> None:
-        for layer in list(self):
-            layer.rungemm_shape = None
-        super().clear()
+        with self._lock:
+            for layer in self._layers:
+                layer.rungemm_shape = None
+            self._layers.clear()
 
 
+QUESTIONS_KEPT = 4096
+
+_by_torch: dict[tuple[object, ...], bool] = {}
+"""Whether torch's own linear runs for dense operands: by shape, type, width, and whether gradients are recorded."""
 _know = _Layers()
+follow(_by_torch)
 follow(_know)
 
-_linear, _grad = nn.functional.linear, torch.is_grad_enabled
+_linear, _grad, _compiling = nn.functional.linear, torch.is_grad_enabled, torch.compiler.is_compiling
 
 
 class PatchedLinear(nn.Linear):
@@ -53,37 +68,54 @@ class PatchedLinear(nn.Linear):
     rungemm_grad: bool = False
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.shape == self.rungemm_shape and _grad() is self.rungemm_grad:
-            # Where parameters are kept: as attributes they are found by nn.Module.__getattr__, a microsecond each.
-            own = self._parameters
-            try:
+        # A compiler must not take one shape, seen in eager mode, for a constant.
+        try:
+            if not _compiling() and input.shape == self.rungemm_shape and _grad() is self.rungemm_grad:
+                # Where parameters are kept: as attributes they are found by nn.Module.__getattr__, a microsecond each.
+                own = self._parameters
                 return _linear(input, own["weight"], own["bias"])
-            except (KeyError, RuntimeError):
-                pass  # a parameter that is none any more, or a pitch that torch does not take
-        return self._chosen(input)
-
-    def _chosen(self, input: Tensor) -> Tensor:
-        weight, bias, precision = self.weight, self.bias, self.rungemm_precision
-        result = linear(input, weight, bias, precision=precision)
-        if precision is None and not torch.compiler.is_compiling() and self._is_torchs(input, weight, bias):
-            self.rungemm_shape, self.rungemm_grad = input.shape, _grad()
-            _know.add(self)
-        return result
-
-    @staticmethod
-    def _is_torchs(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        """Whether torch's own linear computes such a product, of dense operands."""
-        if type(input) in PLAIN and not launch.on_gpu(input):
-            return input.dtype in TORCHS
-        if not (input.is_contiguous() and weight.is_contiguous()):
-            return False
-        key = key_of("linear", input, weight, None, bias, None, None, None)
-        front = None if key is None else fronts.get(key)
-        return front is not None and front.by_torch
+        except (AttributeError, KeyError, RuntimeError, ValueError):
+            pass  # a parameter that is none any more, a pitch beyond torch's, a layer unpatched since, a tracer's proxy
+        return _chosen(self, input)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Copies, and layers read from a file, ask anew."""
         super().__setstate__({**state, "rungemm_shape": None})
+
+
+def _chosen(layer: nn.Linear, input: Tensor) -> Tensor:
+    """The product by whoever is chosen for it; remembered where that is torch."""
+    weight, bias = layer.weight, layer.bias
+    if not isinstance(layer, PatchedLinear) or not isinstance(input, Tensor):
+        # Somebody kept the method of a layer that was unpatched since; or a tracer's proxy.
+        return _linear(input, weight, bias)
+    precision = layer.rungemm_precision
+    if precision is not None or _compiling() or torch._C._get_tracing_state() is not None:
+        return linear(input, weight, bias, precision=precision)
+    question = (input.shape, input.dtype, layer.out_features, _grad())
+    known = _by_torch.get(question)
+    result = linear(input, weight, bias)
+    if known is None:
+        known = _is_torchs(input, weight, bias)
+        if known is None:
+            return result
+        if len(_by_torch) < QUESTIONS_KEPT:
+            _by_torch[question] = known
+    if known and input.is_contiguous() and weight.is_contiguous():
+        layer.rungemm_shape, layer.rungemm_grad = input.shape, _grad()
+        _know.add(layer)
+    return result
+
+
+def _is_torchs(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool | None:
+    """Whether torch's own linear computes such a product, of dense operands; ``None`` where these tell nothing."""
+    if type(input) in PLAIN and not launch.on_gpu(input):
+        return input.dtype in TORCHS and input.layout is torch.strided and weight.layout is torch.strided
+    key = key_of("linear", input, weight, None, bias, None, None, None)
+    front = None if key is None else fronts.get(key)
+    if front is None or not (input.is_contiguous() and weight.is_contiguous()):
+        return None
+    return front.by_torch
 
 
 def patch(model: ModuleT, *, precision: str | None = None) -> ModuleT:
@@ -115,7 +147,6 @@ def unpatch(model: ModuleT) -> ModuleT:
             module.__class__ = nn.Linear
             for name in ("rungemm_precision", "rungemm_shape", "rungemm_grad"):
                 module.__dict__.pop(name, None)
-            _know.discard(module)
     return model
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..problem import Epilogue
 from .autograd import without_bias
-from .core import PLAIN, product, watched
+from .core import product, watched
 from .execute import entry_of
 from .fallback import apply_epilogue
 from .front import Front, torch_call
@@ -47,6 +47,8 @@ def training_call(
             return torch_call(name, (a, b, None, bias), 1.0, 0.0, epilogue), True
         if a.dtype == torch.float32 or not (a.is_contiguous() and (b.mT if transposed else b).is_contiguous()):
             derived = None  # fp32's products follow torch's setting at the moment of backward
+        elif any(not entry.by_torch and entry.at is None for entry in derived):
+            derived = None
     way = _Way(front, transposed, precision, derived)
 
     def call(x: Tensor, w: Tensor, c: Tensor | None, bias: Tensor | None, out: Tensor | None) -> Tensor:
@@ -108,7 +110,7 @@ class _Way:
         if not plain or self.derived is None:
             return product(left, right, None, None, None, 1.0, 0.0, self.precision, None, left.dtype)
         entry = self.derived[which]
-        if entry.by_torch or entry.at is None:
+        if entry.by_torch:
             return torch.mm(left, right)
         shape = (left.shape[0], right.shape[1])
         out = self.front.allocate(shape, (shape[1], 1), left.dtype)
@@ -141,7 +143,7 @@ class _Rows(torch.autograd.Function):
         grad_x = grad_w = grad_bias = None
         rows = grad.reshape(-1, grad.shape[-1])
         cast = rows if rows.dtype == dtype else rows.to(dtype)
-        plain = not _grad() and not watched() and all(t is None or _is_plain(t) for t in (cast, x, w))
+        plain = not _grad() and not watched(cast, x, w) and all(_is_plain(t, dtype) for t in (cast, x, w))
         if ctx.needs_input_grad[0]:
             grad_x = way.gradient(0, cast, w if way.transposed else w.mT, plain).view(shape)
         if ctx.needs_input_grad[1]:
@@ -156,5 +158,11 @@ class _Rows(torch.autograd.Function):
 _grad = torch.is_grad_enabled
 
 
-def _is_plain(x: Tensor) -> bool:
-    return type(x) in PLAIN and x.is_contiguous() and not x.data_ptr() & 15 and not x.is_neg()
+def _is_plain(x: Tensor | None, dtype: torch.dtype) -> bool:
+    """As the derived products were posed; what was saved may have been unpacked by somebody's hook."""
+    return x is None or (
+        x.dtype == dtype
+        and x.layout is torch.strided
+        and x.is_contiguous()
+        and not (x.is_neg() or x._is_zerotensor() or x.data_ptr() & 15)
+    )
