@@ -4,7 +4,7 @@
 
 Calls are timed in bursts short enough that the queue to the card never fills, contenders in random order in a round;
 the figure is the median over rounds of a burst's time for a call. "ours" forces our kernel where one takes the problem,
-"library" is what the dispatcher chooses.
+"library" is what the dispatcher chooses; "the driver's own call" is the launch without anything around it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import torch
 import rungemm
 from rungemm.bench.environment import describe_environment
 from rungemm.bench.store import write_json
+from rungemm.gpu import prepare
 from rungemm.ops import dispatch, launch
 from rungemm.ops.front import Front, fronts
 
@@ -58,6 +59,16 @@ def our_entry(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> launch.Ent
         launch.decide = real
         rungemm.forget()
     return entry if entry.decision is not None and entry.decision.chosen.is_ours else None
+
+
+def bare_launch(entry: launch.Entry, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> Callable[[], object]:
+    """cuLaunchKernelEx with parameters that are filled in already: less than this no launch of ours can cost."""
+    assert entry.decision is not None and entry.decision.chosen.plan is not None
+    (kernel,) = prepare(entry.decision.chosen.plan, a.get_device())._kernels
+    kernel.parameters.fill({"A": a.data_ptr(), "B": b.data_ptr(), "D": out.data_ptr()})
+    kernel.config.stream = torch.cuda.current_stream().cuda_stream
+    place = kernel._config_at, kernel.function, kernel.parameters.address, None
+    return lambda: kernel.cuda.queue(*place)
 
 
 def front_of(call: Callable[[], torch.Tensor]) -> Front:
@@ -100,6 +111,8 @@ def measure(dtype: torch.dtype, shape: tuple[int, int, int]) -> list[dict[str, o
         "torch linear + bias": lambda: torch.nn.functional.linear(a, w, bias),
         "library linear + bias": lambda: linear(a, w, bias),
     }
+    if ours is not None:
+        calls["the driver's own call"] = bare_launch(ours, a, b, out)
     live = front_of(calls["library"])
     chosen = copy.copy(live)
     for call in calls.values():

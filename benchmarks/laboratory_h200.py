@@ -196,6 +196,7 @@ def main() -> int:
     parser.add_argument("--contenders", default=None, help="instead of a part's own, by commas, such as champion")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of timing a shape, beyond the least rounds")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds that the card rests before each sample")
     options = parser.parse_args()
     started = time.monotonic()
     known = {part.name: part for part in parts()}
@@ -237,7 +238,8 @@ def main() -> int:
         print(f"{time.monotonic() - started:6.1f} s  {'the method holds' if good else 'THE METHOD DOES NOT HOLD'}")
         code |= not good
     settings = Settings(
-        rule=StopRule(options.rounds, 60, options.budget), warm_up_s=0.2, sample_s=0.005, host_time=True
+        rule=StopRule(options.rounds, 60, options.budget), warm_up_s=0.2, sample_s=0.005, host_time=not options.pause,
+        pause_s=options.pause,
     )
     go_on: Callable[[], bool] = lambda: left() > 0  # noqa: E731
     for part in chosen:

@@ -169,7 +169,9 @@ def time_interleaved(
     reference: str | None = None,
     rule: StopRule | None = None,
     seed: int | None = None,
+    pause_s: float = 0.0,
     now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
     on_round: Callable[[int], None] | None = None,
 ) -> Rounds:
     """Time all contenders round by round.
@@ -178,6 +180,8 @@ def time_interleaved(
         entries: contenders by name.
         reference: whom the others are compared with; the stop rule watches those ratios.
         seed: of the order; drawn from the system's entropy when ``None``.
+        pause_s: seconds that the device rests before every sample: then no sample is at the device's power cap because
+            of the one before.
 
     Raises:
         ValueError: no contenders, or the reference is none of them.
@@ -193,8 +197,13 @@ def time_interleaved(
     while True:
         order = [str(name) for name in rng.permutation(list(entries))]
         marks = []
-        clock.lead_in()
+        if not pause_s:
+            clock.lead_in()
         for name in order:
+            if pause_s:
+                clock.synchronize()
+                sleep(pause_s)
+                clock.lead_in()
             first = clock.mark()
             launches = entries[name].run(rotation)
             marks.append((name, first, clock.mark(), launches))

@@ -42,6 +42,8 @@ class Settings:
         host_time: also measure the host's time a call.
         warm_up_s: most seconds of warm-up.
         sample_s: the length that a contender's sample in a round aims for.
+        pause_s: how long the card rests before each sample. An endless row of large products is held by the card's
+            power cap; a program that pauses between its products is not, and another kernel may be ahead there.
         seed: of data and order; from the system when ``None``.
     """
 
@@ -53,6 +55,7 @@ class Settings:
     host_time: bool = True
     warm_up_s: float = 2.0
     sample_s: float = 0.01
+    pause_s: float = 0.0
     seed: int | None = None
 
 
@@ -193,7 +196,7 @@ def measure(
             say("timing")
             rounds = time_interleaved(
                 entries, clock, rotation, reference=reference, rule=settings.rule, seed=seed,
-                on_round=lambda done: say(f"round {done}"),
+                pause_s=settings.pause_s, on_round=lambda done: say(f"round {done}"),
             )  # fmt: skip
         cold = rotation.verdict(warm_allowed=settings.warm)
         say("checking the timed outputs against float64")

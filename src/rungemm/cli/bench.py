@@ -43,6 +43,10 @@ def bench(
     layout: Annotated[str | None, typer.Option("--layout", help="NN, NT, TN, TT. [default: the suite's or NN]")] = None,
     data: Annotated[str, typer.Option("--data", help="normal, uniform or zeros (labelled).")] = "normal",
     warm: Annotated[bool, typer.Option("--warm", help="One set of operands, in L2 where it fits (labelled).")] = False,
+    pause: Annotated[
+        float, typer.Option("--pause", metavar="SECONDS", min=0.0, max=10.0, help="Let the card rest before each sample: "
+                            "then large products are not held by its power cap, as they are in a long row.")
+    ] = 0.0,
     rounds: Annotated[int, typer.Option("--rounds", min=2, help="Least rounds a shape.")] = 20,
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Most time a shape, as 30s or 2m.")] = "30s",
     save: Annotated[
@@ -90,7 +94,7 @@ def bench(
     if compare is not None:
         old, jobs, names = _again(compare, jobs, names)
     names = [reference, *(name for name in names if name != reference)]
-    document, failures = _measure(jobs, names, reference, data, warm, rounds, budget, save, as_json)
+    document, failures = _measure(jobs, names, reference, data, warm, pause, rounds, budget, save, as_json)
     code = 1 if failures or _failed(document) else 0
     if save is not None and save.parent.name == "raw":
         _summarise(save.parent.parent)
@@ -198,7 +202,7 @@ def _again(path: Path, jobs: list[Job], names: list[str]) -> tuple[dict[str, Any
 
 
 def _measure(
-    jobs: list[Job], names: list[str], reference: str, data: str, warm: bool, rounds: int, budget: str,
+    jobs: list[Job], names: list[str], reference: str, data: str, warm: bool, pause: float, rounds: int, budget: str,
     save: Path | None, as_json: bool,
 ) -> tuple[dict[str, Any], list[str]]:  # fmt: skip
     """Measure every job, a table row each; the document, and what could not be measured."""
@@ -217,7 +221,8 @@ def _measure(
     if missing is not None:
         raise InputError(f"bench times on a GPU, and there is none to use: {missing}")
     card, _ = chosen_card(None)
-    settings = Settings(rule=StopRule(rounds, max(rounds, 200), seconds_of("--budget", budget)), data=data, warm=warm)
+    rule = StopRule(rounds, max(rounds, 200), seconds_of("--budget", budget))
+    settings = Settings(rule=rule, data=data, warm=warm, pause_s=pause)
     failures: list[str] = []
     console = err()
 

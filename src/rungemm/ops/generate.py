@@ -80,6 +80,8 @@ def measurements_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if isinstance(document, dict) and document.get("what") == LINEAR:
         return  # of fused epilogues, which fused_of reads
     document = load_raw(path)
+    if document["settings"].get("pause_s"):
+        return  # a card that rests between samples is another card: those files are compared, not mixed in
     for measurement in document["measurements"]:
         yield document["environment"]["date"], measurement
 

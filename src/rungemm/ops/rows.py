@@ -69,8 +69,8 @@ of it (results/h200/llama.json)."""
 
 CLEAR = 0.05
 """The share of its time that ours must promise to save then. The table's gains were measured in an endless row of one
-product, which draws all the power that the card may, so that its clock falls; a model's step does not, and there cuBLAS
-was 3% ahead where the table has ours 2% ahead (14336x4096x4096, the gradient of a weight: docs/log.md)."""
+product, where the card is at its power cap; a step pauses, and there cuBLAS was 3% ahead where the table has ours 2%
+ahead (14336x4096x4096, the gradient of a weight: docs/log.md)."""
 
 
 def _torch_is_faster(entries: list[Entry]) -> bool:
