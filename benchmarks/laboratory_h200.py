@@ -196,6 +196,7 @@ def main() -> int:
     parser.add_argument("--contenders", default=None, help="instead of a part's own, by commas, such as champion")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--budget", type=float, default=1.5, help="seconds of timing a shape, beyond the least rounds")
+    parser.add_argument("--least-gflop", type=float, default=0.0, help="leave out smaller products")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds that the card rests before each sample")
     options = parser.parse_args()
     started = time.monotonic()
@@ -208,6 +209,9 @@ def main() -> int:
     if options.contenders:
         others = tuple(options.contenders.split(","))
         chosen = [part if part.rungs else replace(part, contenders=others) for part in chosen]
+    if options.least_gflop:
+        chosen = [replace(part, jobs=tuple(job for job in part.jobs if job.problem.flops >= 1e9 * options.least_gflop))
+                  for part in chosen]  # fmt: skip
     if options.list:
         for part in chosen:
             print(f"{part.name:<15}{len(part.jobs):>3} products  {', '.join(names_of(part, DEFAULT_GPU))}")

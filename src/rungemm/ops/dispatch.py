@@ -358,7 +358,8 @@ def _configs(
         config = config_of(kernel, known)
         outdated = known.ratio < POOR and config != next(iter(kernel.configs(without_epilogue(problem), gpu)), config)
         if config is not None and not outdated:
-            yield _hiding(kernel, problem, config, gpu), known.ratio, "table"
+            both = f": without pauses {known.sustained:.3f}, rested {known.rested:.3f}" if known.rested else ""
+            yield _hiding(kernel, problem, config, gpu), known.ratio, f"table{both}"
     few = kernel.name not in CHAMPIONS or problem.a.dtype not in kernel.dtypes
     for config in itertools.islice(kernel.configs(problem, gpu), 1 if few else CONFIGS_ASKED):
         yield config, None, "model"

@@ -3,9 +3,10 @@
 Every measurement under ``RESULTS/CARD/raw``, ``tuning`` and ``repeat`` counts that timed cuBLAS and one of our kernels
 on the same problem with a cold L2, the library's own calls among them. Of a kernel and config that was timed in several
 runs (files) the least ratio of the newest few counts: machines differ, and a choice must do no harm on any. Of several
-configs the best so folded counts. A setting whose error is too far beyond cuBLAS's on the same operands does not; where
-no other was timed, the table says cuBLAS. What benchmarks/library_linear.py timed of fused epilogues
-(``RESULTS/CARD/linear.json``) goes in beside them.
+configs the best so folded counts; what was also timed on a card that paused (``RESULTS/CARD/rested``) counts by the mean
+of both. A setting whose error is too far beyond cuBLAS's on the same operands does not count; where no other was timed,
+the table says cuBLAS. What benchmarks/library_linear.py timed of fused epilogues (``RESULTS/CARD/linear.json``) goes in
+beside them.
 """
 
 from __future__ import annotations
@@ -32,29 +33,52 @@ from .table import FORMAT, TABLES, class_of, load_table
 __all__ = ["FOLDERS", "entries_of", "fused_of", "main", "measurements_of"]
 
 
-def entries_of(paths: Iterable[Path]) -> list[dict[str, Any]]:
+def entries_of(paths: Iterable[Path], rested: Iterable[Path] = ()) -> list[dict[str, Any]]:
     """The table's records from raw results files, sorted.
+
+    Args:
+        rested: files of a card that paused before every sample. A setting that was timed there too counts by the
+            geometric mean of both: the card at its power cap, which an endless row of large products brings it to, and
+            the card at its full clock are both what users have.
 
     Raises:
         UserError: a file is no results file.
     """
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for record in _all_records(paths):
-        key = *(record[name] for name in _KEY), record["kernel"], tuple(record["config"].items())
-        found.setdefault(key, []).append(record)
+    found, at_rest = _by_setting(paths), _by_setting(rested)
+    folded = {setting: _folded(records) for setting, records in found.items()}
+    # A setting that was not timed at rest is not taken for better there than those of its problem that were.
+    changes: dict[tuple[Any, ...], list[float]] = {}
+    for setting, record in folded.items():
+        if setting in at_rest:
+            record["sustained"], record["rested"] = record["ratio"], _folded(at_rest[setting])["ratio"]
+            changes.setdefault(setting[:-1], []).append(record["rested"] / record["sustained"])
     best: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for records in found.values():
-        record = _folded(records)
+    for setting, record in folded.items():
+        if setting[:-1] in changes:
+            change = math.prod(changes[setting[:-1]]) ** (1 / len(changes[setting[:-1]]))
+            rested = record.get("rested", record["ratio"] * min(1.0, change))
+            record["ratio"] = round(math.sqrt(record["ratio"] * rested), 4)
         key = tuple(record[name] for name in _KEY)
         if key not in best or _worth(record) > _worth(best[key]):
             best[key] = record
     return [best[key] for key in sorted(best)]
 
 
+def _by_setting(paths: Iterable[Path]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for record in _all_records(paths):
+        key = *(record[name] for name in _KEY), record["kernel"], tuple(record["config"].items())
+        found.setdefault(key, []).append(record)
+    return found
+
+
 _KEY = ("dtype", "out_dtype", "precision", "layout", "aligned", "reads_c", "batch", "m", "n", "k")
 
 FOLDERS = ("raw", "tuning", "repeat")
 """Where a card's measurements lie."""
+
+RESTED = "rested"
+"""And those of a card that paused before every sample."""
 
 RUNS = 3
 """So many of the newest runs of a setting count: kernels improve, and old runs are of old ones."""
@@ -80,8 +104,8 @@ def measurements_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if isinstance(document, dict) and document.get("what") == LINEAR:
         return  # of fused epilogues, which fused_of reads
     document = load_raw(path)
-    if document["settings"].get("pause_s"):
-        return  # a card that rests between samples is another card: those files are compared, not mixed in
+    if bool(document["settings"].get("pause_s")) != (path.parent.name == RESTED):
+        raise UserError(f"{path}: files of a card that paused (bench --pause) belong into {RESTED}/, and no others")
     for measurement in document["measurements"]:
         yield document["environment"]["date"], measurement
 
@@ -196,7 +220,7 @@ def main(arguments: list[str]) -> int:
         card = find_gpu(arguments[0]).name
         folder = Path(arguments[1] if len(arguments) == 2 else "results") / card
         paths = [path for name in FOLDERS for path in sorted((folder / name).glob("*.json"))]
-        entries = entries_of(paths)
+        entries = entries_of(paths, sorted((folder / RESTED).glob("*.json")))
         fused = fused_of(folder / "linear.json")
     except (UserError, ValueError) as error:
         print(f"rungemm: {error}", file=sys.stderr)

@@ -44,6 +44,8 @@ class Entry:
         source: the results file it comes from.
         cublas_us: what cuBLAS took there, microseconds; 0 if not told.
         runs: of how many the ratio is the least; 0 if not told.
+        sustained, rested: the ratio in a row of products without pause, and with a pause before each sample, where both
+            were measured: ``ratio`` is their geometric mean. 0 if not told.
     """
 
     kernel: str
@@ -52,6 +54,8 @@ class Entry:
     source: str = ""
     cublas_us: float = 0.0
     runs: int = 0
+    sustained: float = 0.0
+    rested: float = 0.0
 
 
 def _starts_aligned(matrix: Matrix) -> bool:
@@ -123,7 +127,8 @@ def read_records(records: Iterable[dict[str, Any]]) -> Iterator[tuple[Class, Sha
             bool(record["aligned"]), bool(record["reads_c"]),
         )  # fmt: skip
         shape = record["batch"], record["m"], record["n"], record["k"]
-        told = record.get("cublas_us", 0.0), record.get("runs", 0)
+        told = (record.get("cublas_us", 0.0), record.get("runs", 0), record.get("sustained", 0.0),
+                record.get("rested", 0.0))  # fmt: skip
         yield kind, shape, Entry(record["kernel"], record["config"], record["ratio"], record["source"], *told)
 
 
