@@ -21,6 +21,7 @@ PLAIN = frozenset((Tensor, torch.nn.Parameter))
 _transforms = torch._C._functorch.peek_interpreter_stack
 _legacy = torch._C._functorch.is_legacy_batchedtensor
 _modes = torch._C._len_torch_dispatch_stack
+_included, _PRE_DISPATCH = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
 _tracer = torch._C._get_tracing_state
 
 
@@ -30,6 +31,7 @@ def watched(*tensors: Tensor | None) -> bool:
         torch.compiler.is_compiling()
         or _transforms() is not None
         or _modes() > 0
+        or _included(_PRE_DISPATCH)  # where torch keeps the modes of make_fx(pre_dispatch=True)
         or _tracer() is not None
         or any(x is not None and (type(x) not in PLAIN or _legacy(x)) for x in tensors)
     )

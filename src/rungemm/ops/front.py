@@ -35,6 +35,7 @@ _FLOAT32, _STRIDED = torch.float32, torch.strided
 _transforms = torch._C._functorch.peek_interpreter_stack
 _legacy = torch._C._functorch.is_legacy_batchedtensor
 _modes = torch._C._len_torch_dispatch_stack
+_included, _PRE_DISPATCH = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
 _tracer = torch._C._get_tracing_state
 _autocast = torch._C._is_any_autocast_enabled
 _grad = torch.is_grad_enabled
@@ -91,6 +92,7 @@ def key_of(
         or (out is not None and type(out) not in PLAIN)
         or _transforms() is not None
         or _modes()
+        or _included(_PRE_DISPATCH)
         or _tracer() is not None
         or _autocast()
         or _forward_ad._current_level >= 0
@@ -157,7 +159,8 @@ def short(
     try:
         cheap = name, a.shape, b.shape, precision, rest, c is None, bias is None, out is None
         seen = recall(cheap, *given)
-    except (AttributeError, TypeError):  # no tensors, or scalars that cannot be hashed: the long way says so
+    except (AttributeError, RuntimeError, TypeError):
+        # No tensors, nested ones, which have no shape, or scalars that cannot be hashed: the long way says so.
         return None
     key: Key | None = None
     front: Front | None = None

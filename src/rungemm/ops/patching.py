@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from . import launch
 from .api import linear
-from .core import PLAIN
+from .core import watched
 from .execute import follow
 from .front import fronts, key_of
 from .general import TORCHS
@@ -42,12 +43,14 @@ class _Layers:
 QUESTIONS_KEPT = 4096
 
 _by_torch: dict[tuple[object, ...], bool] = {}
-"""Whether torch's own linear runs for dense operands: by shape, type, width, and whether gradients are recorded."""
+"""Whether torch's own linear runs for dense operands: by the input's shape, type and place, the width, and
+whether a bias is added and gradients are recorded."""
 _know = _Layers()
 follow(_by_torch)
 follow(_know)
 
 _linear, _grad, _compiling = nn.functional.linear, torch.is_grad_enabled, torch.compiler.is_compiling
+_tracer = torch._C._get_tracing_state
 
 
 class PatchedLinear(nn.Linear):
@@ -78,6 +81,11 @@ class PatchedLinear(nn.Linear):
             pass  # a parameter that is none any more, a pitch beyond torch's, a layer unpatched since, a tracer's proxy
         return _chosen(self, input)
 
+    def _slow_forward(self, *input: Any, **keywords: Any) -> Any:
+        """What torch calls for a forward that torch.jit.trace records: sizes compared there would be recorded too."""
+        self.rungemm_shape = None
+        return super()._slow_forward(*input, **keywords)
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Copies, and layers read from a file, ask anew."""
         super().__setstate__({**state, "rungemm_shape": None})
@@ -90,38 +98,58 @@ def _chosen(layer: nn.Linear, input: Tensor) -> Tensor:
         # Somebody kept the method of a layer that was unpatched since; or a tracer's proxy.
         return _linear(input, weight, bias)
     precision = layer.rungemm_precision
-    if precision is not None or _compiling() or torch._C._get_tracing_state() is not None:
+    if precision is not None or _compiling():
         return linear(input, weight, bias, precision=precision)
-    question = (input.shape, input.dtype, layer.out_features, _grad())
-    known = _by_torch.get(question)
-    result = linear(input, weight, bias)
-    if known is None:
-        known = _is_torchs(input, weight, bias)
+    try:
+        question = (input.shape, input.dtype, input.get_device(), layer.out_features, bias is None, _grad())
+        known = _by_torch.get(question)
+    except (RuntimeError, TypeError):  # a nested tensor has no shape, and one whose sizes are symbols no hash
+        return linear(input, weight, bias)
+    if known is False:
+        return linear(input, weight, bias)
+    if watched(input, weight, bias):
+        # torch.jit.trace compares a second trace, made when an answer may be known: torch's own in both.
+        return linear(input, weight, bias) if _tracer() is None else _linear(input, weight, bias)
+    dense = _is_dense(input) and _is_dense(weight)
+    if known and dense:
+        try:
+            result = _linear(input, weight, bias)
+        except RuntimeError:  # types that do not go together, for which the library has its own words
+            return linear(input, weight, bias)
+    else:
+        result = linear(input, weight, bias)
         if known is None:
-            return result
-        if len(_by_torch) < QUESTIONS_KEPT:
-            _by_torch[question] = known
-    if known and input.is_contiguous() and weight.is_contiguous():
+            known = _is_torchs(input, weight, bias)
+            if known is not None and len(_by_torch) < QUESTIONS_KEPT:
+                _by_torch[question] = known
+    if known and dense:
         layer.rungemm_shape, layer.rungemm_grad = input.shape, _grad()
         _know.add(layer)
     return result
 
 
+def _is_dense(x: Tensor) -> bool:
+    return x.layout is torch.strided and x.is_contiguous()
+
+
 def _is_torchs(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool | None:
     """Whether torch's own linear computes such a product, of dense operands; ``None`` where these tell nothing."""
-    if type(input) in PLAIN and not launch.on_gpu(input):
-        return input.dtype in TORCHS and input.layout is torch.strided and weight.layout is torch.strided
+    if not (_is_dense(input) and _is_dense(weight)):
+        return None
+    if not launch.on_gpu(input):
+        return input.dtype in TORCHS
     key = key_of("linear", input, weight, None, bias, None, None, None)
     front = None if key is None else fronts.get(key)
-    if front is None or not (input.is_contiguous() and weight.is_contiguous()):
-        return None
-    return front.by_torch
+    return None if front is None else front.by_torch
 
 
 def patch(model: ModuleT, *, precision: str | None = None) -> ModuleT:
     """Swap every nn.Linear of ``model`` in place; parameters, state dict, hooks and training mode stay as they are.
 
-    Subclasses of nn.Linear keep their own forward: they may compute something else.
+    What is not exactly nn.Linear stays as it is, for it may compute something else: subclasses, layers that are
+    parametrized (:mod:`torch.nn.utils.parametrize` makes a class of its own for each), and lazy layers before their
+    first call. Patch such a model again once they have become nn.Linear. A layer may be parametrized after it was
+    patched; it then stays patched. torch.jit.trace records torch's own linear unless ``precision`` is given.
 
     Args:
         model: any module, an nn.Linear itself too.
@@ -141,12 +169,25 @@ def patch(model: ModuleT, *, precision: str | None = None) -> ModuleT:
 
 
 def unpatch(model: ModuleT) -> ModuleT:
-    """Undo :func:`patch`; a model that was not patched is left as it is. Returns ``model``."""
-    for module in model.modules():
+    """Undo :func:`patch`; a model that was not patched is left as it is. Returns ``model``.
+
+    A layer that was parametrized after it was patched has a class made from the patched one and stays: it
+    keeps computing through the library, and a warning names it and says what to do.
+    """
+    left = []
+    for name, module in model.named_modules():
         if type(module) is PatchedLinear:
             module.__class__ = nn.Linear
-            for name in ("rungemm_precision", "rungemm_shape", "rungemm_grad"):
-                module.__dict__.pop(name, None)
+            for attribute in ("rungemm_precision", "rungemm_shape", "rungemm_grad"):
+                module.__dict__.pop(attribute, None)
+        elif isinstance(module, PatchedLinear):
+            left.append(name or "the model itself")
+    if left:
+        warnings.warn(
+            f"still patched, for parametrized since: {', '.join(left)}; remove the parametrization first, with "
+            "torch.nn.utils.parametrize.remove_parametrizations, and call unpatch again",
+            stacklevel=2,
+        )
     return model
 
 
