@@ -42,10 +42,10 @@ def test_the_example_compares_losses(command, capsys, dtype):
 def test_the_example_fails_where_a_patched_layer_is_wrong(command, monkeypatch):
     linear = torch.nn.functional.linear
 
-    def wrong(x, weight, bias=None, *rest, **named):
-        return 0.5 * linear(x, weight, bias)
+    def wrong(layer, x):
+        return 0.5 * linear(x, layer.weight, layer.bias)
 
-    monkeypatch.setattr("rungemm.ops.patching.linear", wrong)
+    monkeypatch.setattr("rungemm.ops.patching.PatchedLinear.forward", wrong)
     assert command(library_llama, *SMALL, "--dtype", "fp32") == 1
 
 
