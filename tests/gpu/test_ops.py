@@ -17,7 +17,9 @@ import torch.nn.functional as F  # noqa: E402
 from ops_checks import FLOATS, assert_close, poisoned  # noqa: E402
 from test_audit_calls import *  # noqa: E402,F403
 from test_ops_autograd import *  # noqa: E402,F403
+from test_ops_foreign import *  # noqa: E402,F403
 from test_ops_gemm import *  # noqa: E402,F403
+from test_ops_hostile import *  # noqa: E402,F403
 from test_ops_matmul import *  # noqa: E402,F403
 from test_ops_patching import *  # noqa: E402,F403
 from test_ops_torch import *  # noqa: E402,F403
