@@ -296,9 +296,14 @@ def test_sparse_rows_and_weights_of_a_patched_layer(record, rng, device) -> None
     sparse.bias.requires_grad_(False)
     with torch.set_grad_enabled(record):
         for _ in range(WARM):
-            assert_close(sparse(x), other, 8, steps=2)
-            assert_close(layer(x.to_sparse_csr()), want, 8, steps=2)
-            assert_close(layer(x), want, 8, steps=2)
+            for one, rows, expected in ((sparse, x, other), (layer, x.to_sparse_csr(), want), (layer, x, want)):
+                try:
+                    nn.functional.linear(rows, one.weight, one.bias)
+                except (NotImplementedError, RuntimeError) as error:  # on some devices torch has no such product
+                    with pytest.raises(type(error)):
+                        one(rows)
+                else:
+                    assert_close(one(rows), expected, 8, steps=2)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

@@ -44,8 +44,11 @@ def bench(
     data: Annotated[str, typer.Option("--data", help="normal, uniform or zeros (labelled).")] = "normal",
     warm: Annotated[bool, typer.Option("--warm", help="One set of operands, in L2 where it fits (labelled).")] = False,
     pause: Annotated[
-        float, typer.Option("--pause", metavar="SECONDS", min=0.0, max=10.0, help="Let the card rest before each sample: "
-                            "then large products are not held by its power cap, as they are in a long row.")
+        float,
+        typer.Option(
+            "--pause", metavar="SECONDS", min=0.0, max=10.0,
+            help="Let the card rest before each sample: its power cap then does not hold large products.",
+        ),
     ] = 0.0,
     rounds: Annotated[int, typer.Option("--rounds", min=2, help="Least rounds a shape.")] = 20,
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Most time a shape, as 30s or 2m.")] = "30s",

@@ -33,8 +33,8 @@ def composed(
     """
     dense = a.layout is torch.strided and b.layout is torch.strided and not overridden(a, b)
     result = result_of(a, b)[1] if dense else None
-    if a.is_cuda and a.layout is torch.strided:
-        a, b = near(a), near(b)
+    # A sparse operand has no strides to be far apart.
+    a, b = (near(x) if x.is_cuda and x.layout is torch.strided else x for x in (a, b))
     # torch.matmul (2.13) warns of a resized out where a vector stands before a matrix.
     bare = alpha == 1 and (c is None or beta == 0) and epilogue is None and (a.dim() > 1 or b.dim() != 2)
     if out is not None and bare and out.dtype == a.dtype and result == tuple(out.shape) and _apart(out, a, b):
