@@ -4,9 +4,9 @@ Every measurement under ``RESULTS/CARD/raw``, ``tuning`` and ``repeat`` counts t
 on the same problem with a cold L2, the library's own calls among them. Of a kernel and config that was timed in several
 runs (files) the least ratio of the newest few counts: machines differ, and a choice must do no harm on any. Of several
 configs the best so folded counts; what was also timed on a card that paused (``RESULTS/CARD/rested``) counts by the
-mean of both. A setting whose error is too far beyond cuBLAS's on the same operands does not count; where no other was timed,
-the table says cuBLAS. What benchmarks/library_linear.py timed of fused epilogues (``RESULTS/CARD/linear.json``) goes in
-beside them.
+mean of both. A setting whose error is too far beyond cuBLAS's on the same operands does not count; where no other was
+timed, the table says cuBLAS. What benchmarks/library_linear.py timed of fused epilogues (``RESULTS/CARD/linear.json``)
+goes in beside them.
 """
 
 from __future__ import annotations
