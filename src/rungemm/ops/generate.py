@@ -51,11 +51,11 @@ def entries_of(paths: Iterable[Path], rested: Iterable[Path] = ()) -> list[dict[
     for setting, record in folded.items():
         if setting in at_rest:
             record["sustained"], record["rested"] = record["ratio"], _folded(at_rest[setting])["ratio"]
-            changes.setdefault(setting[:-1], []).append(record["rested"] / record["sustained"])
+            changes.setdefault(setting[:-2], []).append(record["rested"] / record["sustained"])
     best: dict[tuple[Any, ...], dict[str, Any]] = {}
     for setting, record in folded.items():
-        if setting[:-1] in changes:
-            change = math.prod(changes[setting[:-1]]) ** (1 / len(changes[setting[:-1]]))
+        if setting[:-2] in changes:
+            change = math.prod(changes[setting[:-2]]) ** (1 / len(changes[setting[:-2]]))
             rested = record.get("rested", record["ratio"] * min(1.0, change))
             record["ratio"] = round(math.sqrt(record["ratio"] * rested), 4)
         key = tuple(record[name] for name in _KEY)
