@@ -328,7 +328,7 @@ def test_a_card_that_rests_counts_as_much_as_one_at_its_power_cap(tmp_path: Path
     assert slower.config["group"] == 4 and (slower.sustained, slower.rested) == (round(10 / 9.6, 4), round(9 / 9.9, 4))
     assert slower.ratio == round((slower.sustained * slower.rested) ** 0.5, 4) < 1
     decision = decide(BIG, H200, table=load_table(tmp_path / "h200.json"))
-    assert decision.chosen.name == "cublas" and "rested 0.909" in decision.why
+    assert decision.chosen.name == "cublas" and "0.909 on a card that rests" in decision.why
     better = made(**{"4": [9.9], "2": [8.9]})
     assert better.config["group"] == 2 and better.ratio > 1
     (folder / generate.RESTED / "a.json").rename(folder / "raw" / "b.json")

@@ -336,6 +336,14 @@ def _fused(kernel: Kernel, problem: Problem, gpu: Gpu, cublas: Option, known: En
     return Option(kernel.name, config, cublas.seconds / known.ratio, "table, fused", problem, True, 0.0, gpu=gpu)
 
 
+def _told(known: Entry) -> str:
+    """What the table says, in words."""
+    if not known.rested:
+        return "table"
+    rested = f"{'about ' if known.guessed else ''}{known.rested:.3f} on a card that rests"
+    return f"table: the mean of {known.sustained:.3f} of cuBLAS's speed in a row and {rested}"
+
+
 def _too_hopeful(kernel: Kernel, problem: Problem, gpu: Gpu, known: Entry) -> float:
     """How much longer, if longer, another config of the kernel took on this very problem than the model has it."""
     config = config_of(kernel, known) if known.kernel == kernel.name else None
@@ -358,8 +366,7 @@ def _configs(
         config = config_of(kernel, known)
         outdated = known.ratio < POOR and config != next(iter(kernel.configs(without_epilogue(problem), gpu)), config)
         if config is not None and not outdated:
-            both = f": without pauses {known.sustained:.3f}, rested {known.rested:.3f}" if known.rested else ""
-            yield _hiding(kernel, problem, config, gpu), known.ratio, f"table{both}"
+            yield _hiding(kernel, problem, config, gpu), known.ratio, _told(known)
     few = kernel.name not in CHAMPIONS or problem.a.dtype not in kernel.dtypes
     for config in itertools.islice(kernel.configs(problem, gpu), 1 if few else CONFIGS_ASKED):
         yield config, None, "model"

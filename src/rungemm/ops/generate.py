@@ -46,7 +46,7 @@ def entries_of(paths: Iterable[Path], rested: Iterable[Path] = ()) -> list[dict[
     """
     found, at_rest = _by_setting(paths), _by_setting(rested)
     folded = {setting: _folded(records) for setting, records in found.items()}
-    # A setting that was not timed at rest is not taken for better there than those of its problem that were.
+    # A setting that was not timed at rest is taken to change there as those of its problem that were, but not for the better.
     changes: dict[tuple[Any, ...], list[float]] = {}
     for setting, record in folded.items():
         if setting in at_rest:
@@ -56,8 +56,10 @@ def entries_of(paths: Iterable[Path], rested: Iterable[Path] = ()) -> list[dict[
     for setting, record in folded.items():
         if setting[:-2] in changes:
             change = math.prod(changes[setting[:-2]]) ** (1 / len(changes[setting[:-2]]))
-            rested = record.get("rested", record["ratio"] * min(1.0, change))
-            record["ratio"] = round(math.sqrt(record["ratio"] * rested), 4)
+            if "rested" not in record:
+                record["sustained"], record["guessed"] = record["ratio"], True
+                record["rested"] = round(record["ratio"] * min(1.0, change), 4)
+            record["ratio"] = round(math.sqrt(record["sustained"] * record["rested"]), 4)
         key = tuple(record[name] for name in _KEY)
         if key not in best or _worth(record) > _worth(best[key]):
             best[key] = record

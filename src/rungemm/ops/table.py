@@ -46,6 +46,7 @@ class Entry:
         runs: of how many the ratio is the least; 0 if not told.
         sustained, rested: the ratio in a row of products without pause, and with a pause before each sample, where both
             were measured: ``ratio`` is their geometric mean. 0 if not told.
+        guessed: ``rested`` was not measured with this config, but with others on this problem.
     """
 
     kernel: str
@@ -56,6 +57,7 @@ class Entry:
     runs: int = 0
     sustained: float = 0.0
     rested: float = 0.0
+    guessed: bool = False
 
 
 def _starts_aligned(matrix: Matrix) -> bool:
@@ -128,7 +130,7 @@ def read_records(records: Iterable[dict[str, Any]]) -> Iterator[tuple[Class, Sha
         )  # fmt: skip
         shape = record["batch"], record["m"], record["n"], record["k"]
         told = (record.get("cublas_us", 0.0), record.get("runs", 0), record.get("sustained", 0.0),
-                record.get("rested", 0.0))  # fmt: skip
+                record.get("rested", 0.0), bool(record.get("guessed", False)))  # fmt: skip
         yield kind, shape, Entry(record["kernel"], record["config"], record["ratio"], record["source"], *told)
 
 
