@@ -97,44 +97,36 @@ def test_launches_a_round(seconds: float, launches: int) -> None:
     assert launches_for(seconds) == launches
 
 
+class Watched(FakeClock):
+    """A clock that keeps what was asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[str] = []
+
+    def lead_in(self) -> None:
+        self.events.append("lead in")
+
+    def mark(self) -> float:
+        self.events.append("mark")
+        return super().mark()
+
+    def synchronize(self) -> None:
+        self.events.append("wait")
+
+
 def test_a_round_leads_in_before_its_first_mark(rng: np.random.Generator) -> None:
-    events: list[str] = []
-
-    class Watched(FakeClock):
-        def lead_in(self) -> None:
-            events.append("lead in")
-
-        def mark(self) -> float:
-            events.append("mark")
-            return super().mark()
-
-        def synchronize(self) -> None:
-            events.append("wait")
-
     clock = Watched()
     time_interleaved({n: Entry(clock.kernel(1.0, rng)) for n in "ab"}, clock, rotation(), rule=StopRule(2, 2, 1e9))
-    assert events == ["lead in", *["mark"] * 4, "wait"] * 2
+    assert clock.events == ["lead in", *["mark"] * 4, "wait"] * 2
 
 
 def test_a_pause_before_every_sample(rng: np.random.Generator) -> None:
     """On an idle device, and what is queued after it leads in as ever."""
-    events: list[str] = []
-
-    class Watched(FakeClock):
-        def lead_in(self) -> None:
-            events.append("lead in")
-
-        def mark(self) -> float:
-            events.append("mark")
-            return super().mark()
-
-        def synchronize(self) -> None:
-            events.append("wait")
-
     clock = Watched()
     found = time_interleaved(
         {n: Entry(clock.kernel(1.0, rng)) for n in "ab"}, clock, rotation(), rule=StopRule(2, 2, 1e9), pause_s=0.5,
-        sleep=lambda seconds: events.append(f"rest {seconds}"),
+        sleep=lambda seconds: clock.events.append(f"rest {seconds}"),
     )  # fmt: skip
     sample = ["wait", "rest 0.5", "lead in", "mark", "mark"]
-    assert events == [*sample, *sample, "wait"] * 2 and found.count == 2
+    assert clock.events == [*sample, *sample, "wait"] * 2 and found.count == 2
