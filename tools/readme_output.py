@@ -7,6 +7,7 @@ Run it when the rungs or the output change. What is left out is marked [...]; no
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -31,6 +32,8 @@ def excerpt(printed: str) -> str:
 
 
 def main() -> int:
+    # It has no options; an argument that it does not know must not end in a changed README.
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     ran = subprocess.run(
         [sys.executable, "-m", "rungemm", *ARGUMENTS],
         capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "80"},

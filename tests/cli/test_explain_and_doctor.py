@@ -74,7 +74,15 @@ def test_figures_are_exact_and_rows_do_not_wrap(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"), [(["1-3"], "3 rungs"), (["naive", "--shape", "0x1x1"], "nothing to explain")]
+    ("arguments", "says"),
+    [
+        (["1-3"], "explain takes one rung, and '1-3' names 3 rungs: give one, such as naive"),
+        (["all"], "explain takes one rung"),
+        (["1,2,3"], "explain takes one rung"),
+        (["coalexced"], "did you mean 'coalesced'?"),
+        (["naive", "--shape", "0x1x1"], "nothing to explain"),
+        (["naive", "--dtype", "int8"], "'int8'"),
+    ],
 )
 def test_explain_refuses(refused, arguments, says):
     assert says in refused("explain", *arguments)
@@ -90,6 +98,32 @@ def test_doctor_tries_things(rungemm):
     assert found["gpu"]["state"] == "absent"
     text = rungemm("doctor").out
     assert all(name in text for name in found)
+
+
+def test_explain_advises_nothing_that_it_does_not_take(refused):
+    line = refused("explain", "nope")
+    assert "unknown" in line and "1-3" not in line and "or all" not in line
+
+
+@pytest.mark.parametrize("usable", [None, False, True])
+def test_doctor_tells_who_needs_torch(monkeypatch, usable):
+    """The library does, with a card or without one."""
+    import importlib.util
+    from types import SimpleNamespace
+
+    from rungemm.cli.doctor import _torch
+
+    spec = None if usable is None else object()
+    fake = SimpleNamespace(
+        __version__="9.9", version=SimpleNamespace(cuda="13"), cuda=SimpleNamespace(is_available=lambda: usable)
+    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+    monkeypatch.setattr(importlib, "import_module", lambda _: fake)
+    finding = _torch(None)
+    assert finding.state == ("absent" if usable is None else "ok")
+    for words in ("rungemm.matmul, linear, patch", ".pt files", "launch"):
+        assert words in finding.able
+    assert "nothing else" not in finding.able and ("CPU" in finding.able) is not bool(usable)
 
 
 def test_doctor_tells_what_is_broken(rungemm, monkeypatch):
@@ -180,6 +214,106 @@ def test_explain_a_product(rungemm):
     assert re.search(r"wgmma_shared, [\w\s,]+: need[\w\s]+sm_90", text)
 
 
+def test_explain_takes_one_number_beyond_the_rungs_for_a_cube(rungemm):
+    """So that the advice of a refused shape, "or one for a cube", is true; a rung's number stays a rung."""
+    from rungemm.kernels import LADDER
+
+    beyond = len(LADDER) + 1
+    for text, extents in ((str(beyond), [beyond] * 3), (" 4096 ", [4096] * 3), ("64,32,16", [64, 32, 16])):
+        found = rungemm("explain", text, "--gpu", "h200", "--json").json
+        assert [found[name] for name in ("batch", "m", "n", "k")] == [1, *extents]
+    found = rungemm("explain", "1", "--shape", "32x32x16", "--gpu", "h200", "--json").json
+    assert found["record"]["name"] == LADDER[0].name
+
+
+@pytest.mark.parametrize("dtype", ["fp8e4m3", "fp8e5m2", "INT8"])
+def test_explain_a_product_of_a_type_that_no_rung_is_set(rungemm, dtype):
+    from rungemm.ops.explain import explain_dispatch
+
+    arguments = ("explain", "512x256x128", "--dtype", dtype, "--layout", "NT", "--gpu", "h200")
+    found = rungemm(*arguments, "--json").json
+    decision = explain_dispatch((512, 256, 128), gpu="h200", dtype=dtype.lower(), layout="NT")
+    assert found["dtype"] == dtype.lower() and found["chosen"]["name"] == decision.chosen.name
+    assert f"512x256x128 {dtype.lower()} NT" in rungemm(*arguments).out
+
+
+def test_explain_tells_no_time_of_a_rung_that_was_never_timed(rungemm):
+    """The model's word on a rung on the way up is contradicted by the ladder's measurements; a champion's is not."""
+    from rungemm.kernels import LADDER
+    from rungemm.ops.model import CHAMPIONS
+
+    arguments = ("explain", "4096x4096x4096", "--dtype", "bf16", "--gpu", "h200")
+    options = {option["name"]: option for option in rungemm(*arguments, "--json").json["options"]}
+    untimed = [name for name in options if name not in (*CHAMPIONS, "cublas")]
+    assert {"ping_pong", "subtiled_epilogue"} <= set(untimed)
+    assert list(options)[-len(untimed) :] == untimed == [k.name for k in LADDER if k.name in untimed]
+    for name, option in options.items():
+        assert (option["source"] == "not timed") is (option["seconds"] is None) is (name in untimed)
+    text = " ".join(rungemm(*arguments).out.split())
+    told = f"not called {', '.join(untimed)}: rungs on the way up, unless measured to be the fastest"
+    assert told in text and "us and more" not in text
+    assert "also champion_mma" in text and "champion_hopper, 2" in text
+
+
+def _with(**changes):
+    """The dispatcher, with its decision's options changed: ``changes(decision)`` gives what to replace."""
+    from rungemm.ops.explain import explain_dispatch
+
+    def decided(*arguments, **options):
+        decision = explain_dispatch(*arguments, **options)
+        return replace(decision, **{name: change(decision) for name, change in changes.items()})
+
+    return decided
+
+
+def test_explain_where_only_rungs_on_the_way_up_take_the_product(rungemm, monkeypatch):
+    """Their limits are told, with no time; the one that was measured, or has to run, has its time."""
+    from rungemm.cli import explain_choice
+
+    def cublas(decision):
+        return next(option for option in decision.options if not option.is_ours)
+
+    def rung(decision, **fields):
+        return replace(next(option for option in decision.options if option.name == "ping_pong"), **fields)
+
+    asked = ("explain", "1024x1024x1024", "--dtype", "bf16", "--gpu", "h200")
+    monkeypatch.setattr(
+        explain_choice, "explain_dispatch", _with(chosen=cublas, options=lambda d: (cublas(d), rung(d)))
+    )
+    found = rungemm(*asked, "--json").json
+    assert found["limits_of"] == "ping_pong" and found["time"] == [] and found["resources"]["registers"] > 0
+    text = rungemm(*asked).out
+    assert "ping_pong, not called" in text and "registers" in text
+    assert "speed" not in text and "Where its" not in text
+    monkeypatch.setattr(
+        explain_choice, "explain_dispatch", _with(chosen=cublas, options=lambda d: (cublas(d), rung(d, measured=True)))
+    )
+    found = rungemm(*asked, "--json").json
+    assert found["options"][1]["seconds"] > 0 and found["time"]
+    assert "speed" in rungemm(*asked).out and "not called" not in rungemm(*asked).out
+
+
+def test_explain_tells_the_measured_time_of_cublas_beside_the_models(rungemm):
+    from rungemm.dtypes import BF16
+    from rungemm.hardware import ZOO
+    from rungemm.ops.table import table_of
+    from rungemm.problem import Problem
+
+    table = table_of(ZOO["h200"])
+    kind = ("bf16", "bf16", "ieee", "NN", True, False)
+    measured = [(m, n, k, entry) for known, (batch, m, n, k), entry in table.entries()
+                if batch == 1 and known == kind and entry.cublas_us > 0]  # fmt: skip
+    m, n, k, entry = measured[0]
+    asked = ("explain", f"{m}x{n}x{k}", "--dtype", "bf16", "--gpu", "h200")
+    assert rungemm(*asked, "--json").json["cublas_measured_seconds"] == pytest.approx(1e-6 * entry.cublas_us)
+    text = " ".join(rungemm(*asked).out.split())
+    assert re.search(r"cublas, [\d.]+ [mu]s by model \([\d.]+ [mu]s measured\)", text)
+    asked = ("explain", "331x773x557", "--dtype", "bf16", "--gpu", "h200")
+    assert table.find(Problem.dense(331, 773, 557, dtype=BF16)) is None, "take a product that was not measured"
+    assert rungemm(*asked, "--json").json["cublas_measured_seconds"] is None
+    assert "s measured)" not in rungemm(*asked).out
+
+
 def test_explain_a_batch(rungemm):
     """What the library's own function says of the batch, with limits that count all of its products."""
     from rungemm.ops.explain import explain_dispatch
@@ -193,7 +327,9 @@ def test_explain_a_batch(rungemm):
         decision = explain_dispatch((batch, m, n, k), gpu="h200", dtype="bf16", layout=layout)
         assert [found[name] for name in ("batch", "m", "n", "k", "layout")] == [batch, m, n, k, layout]
         assert (found["chosen"]["name"], found["why"]) == (decision.chosen.name, decision.why)
-        assert [each["name"] for each in found["options"]] == [option.name for option in decision.options]
+        assert {each["name"] for each in found["options"]} == {option.name for option in decision.options}
+        told = [each["seconds"] for each in found["options"] if each["seconds"] is not None]
+        assert told == sorted(told) and len(told) >= 2
         rejected = {each["name"]: each["why"] for each in found["rejected"]}
         assert f"batch is {batch}: loop over the batch" in rejected["champion_hopper"]
         # A batch does all its products' arithmetic: as many operations a byte as one of them.
@@ -240,6 +376,10 @@ def test_explain_a_batch_of_one_is_the_product(rungemm):
     [
         (["5x-1x3"], "N is -1"),
         (["64x64"], "MxNxK"),
+        (["axbxc"], "shape 'axbxc' is not MxNxK"),
+        (["1e3x10x10"], "shape '1e3x10x10' is not MxNxK"),
+        (["mxnxk"], "shape 'mxnxk' is not MxNxK"),
+        (["64,64"], "shape '64,64' is not MxNxK"),
         (["8x-1x3x4"], "M is -1"),
         (["2x3x4x5x6"], "three whole numbers as in 512x256x128, or four as in 8x512x256x128"),
         (["8x64x64xb"], "'8x64x64xb' is not MxNxK or BATCHxMxNxK"),

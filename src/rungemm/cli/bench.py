@@ -83,6 +83,7 @@ def bench(
     """
     from ..inputs import InputError
 
+    _vet(dtype, precision, layout)
     if list_ and not (shapes or suite or file or from_model):
         return _list(as_json)
     if new is not None and compare is None:
@@ -106,6 +107,26 @@ def bench(
     if as_json:
         print_json(document)
     return code
+
+
+def _vet(dtype: str, precision: str, layout: str | None) -> None:
+    """Of every bench, whether or not it has a shape that they would shape.
+
+    Raises:
+        InputError: an unknown name.
+    """
+    from ..dtypes import dtype_named
+    from ..inputs import InputError
+    from ..problem import LAYOUTS, PRECISIONS
+
+    try:
+        dtype_named(dtype)
+    except ValueError as error:
+        raise InputError(f"--dtype: {error}") from None
+    if layout is not None and layout.upper() not in LAYOUTS:
+        raise InputError(f"--layout is {layout!r}: use one of {', '.join(LAYOUTS)}")
+    if precision not in PRECISIONS:
+        raise InputError(f"--precision is {precision!r}: use one of {', '.join(PRECISIONS)}")
 
 
 def _list(as_json: bool) -> int:
@@ -141,20 +162,20 @@ def _work(
     precision: str,
     layout: str | None,
 ) -> tuple[list[Job], list[str]]:
-    """The problems asked for, each once a suite, and the contenders.
+    """The problems asked for, each once a suite, and the contenders; what :func:`_vet` vets is right.
 
     Raises:
-        InputError: an unknown name or a bad shape.
+        InputError: an unknown suite or a bad shape.
     """
     from ..bench.session import Job
     from ..bench.suites import parse_shape, read_shapes, suite_named
     from ..dtypes import dtype_named
     from ..inputs import InputError
-    from ..problem import LAYOUTS, PRECISIONS, ProblemError
+    from ..problem import ProblemError
 
     found: list[tuple[str, Shape]] = [("shapes", parse_shape(text)) for text in shapes or []]
+    element = dtype_named(dtype)
     try:
-        element = dtype_named(dtype)
         for name in suites or []:
             found += [(name, shape) for shape in suite_named(name)]
     except ValueError as error:
@@ -165,10 +186,6 @@ def _work(
         from ..bench.from_model import shapes_of_model
 
         found += [("model", shape) for shape in shapes_of_model(from_model)]
-    if layout is not None and layout.upper() not in LAYOUTS:
-        raise InputError(f"--layout is {layout!r}: use one of {', '.join(LAYOUTS)}")
-    if precision not in PRECISIONS:
-        raise InputError(f"--precision is {precision!r}: use one of {', '.join(PRECISIONS)}")
     jobs: dict[Job, None] = {}
     for name, shape in found:
         try:

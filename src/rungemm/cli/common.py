@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn
 
+    from ..dtypes import DType
     from ..hardware import Gpu
     from ..kernels import Kernel
+    from ..problem import Precision
 
 GpuOption = Annotated[
     str | None,
@@ -159,6 +161,27 @@ def chosen_arithmetic(name: str | None) -> str | None:
     if name is None or name.lower() in CHOICES:
         return None if name is None else name.lower()
     raise InputError(f"--dtype is {name!r}: use one of {', '.join(CHOICES)}")
+
+
+def chosen_product_type(name: str | None) -> tuple[DType, Precision | None]:
+    """The operands' type and the precision of a product that the library computes: also types that no rung is set.
+
+    ``None`` for a name is fp32.
+
+    Raises:
+        InputError: an unknown name.
+    """
+    from ..dtypes import dtype_named
+    from ..inputs import InputError
+    from ..ladder.pose import CHOICES
+    from ..ops.explain import CHOSEN_FOR
+
+    key = "fp32" if name is None else name.strip().lower()
+    if key in CHOICES:
+        return CHOICES[key]
+    if key in CHOSEN_FOR:
+        return dtype_named(key), None
+    raise InputError(f"--dtype is {name!r}: use one of {', '.join(dict.fromkeys((*CHOICES, *CHOSEN_FOR)))}")
 
 
 def chosen_seed(text: str | None) -> int:

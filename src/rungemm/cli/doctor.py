@@ -220,10 +220,12 @@ def _card() -> tuple[Finding, str | None]:
 
 
 def _torch(driver: str | None) -> Finding:
-    able = "launches on a GPU, reads .pt files"
+    library = "the library (rungemm.matmul, linear, patch)"
     if importlib.util.find_spec("torch") is None:
         remedy = INSTALL_TORCH if driver else ""
-        return Finding("torch", "absent", "not installed", able + "; nothing else needs it", remedy)
+        able = f"{library} needs it, also on a CPU; so do launching on a GPU and reading .pt files; the rest does not"
+        return Finding("torch", "absent", "not installed", able, remedy)
+    able = f"{library} works on its tensors; launches on a GPU, reads .pt files"
     try:
         torch = importlib.import_module("torch")
         usable = torch.cuda.is_available()
@@ -233,7 +235,9 @@ def _torch(driver: str | None) -> Finding:
     if driver and not usable:
         remedy = "install a torch whose CUDA the driver supports (pytorch.org, Get started)"
         return Finding("torch", "absent", text + ": it does not see the GPU", able, remedy)
-    return Finding("torch", "ok", text, able if usable else "reads .pt files; no GPU to launch on")
+    if not usable:
+        able = f"{library} works on its tensors, on the CPU; reads .pt files; no GPU to launch on"
+    return Finding("torch", "ok", text, able)
 
 
 def _profiler() -> Finding:

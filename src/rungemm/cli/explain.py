@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .common import (
-    DtypeOption,
     GpuOption,
     JsonOption,
     ScheduleOption,
@@ -25,6 +24,7 @@ from .common import (
 
 if TYPE_CHECKING:
     from ..hardware import Gpu
+    from ..kernels import Kernel
 
 __all__ = ["explain"]
 
@@ -35,14 +35,24 @@ def explain(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="RUNG|MxNxK", help="A rung (see rungemm ladder --list), or a shape: MxNxK or BATCHxMxNxK."
+            metavar="RUNG|MxNxK",
+            help="A rung (see rungemm ladder --list), or a shape: MxNxK or BATCHxMxNxK. One number is a rung's, or "
+            "where it is beyond them a cube's extent.",
         ),
     ],
     shape: Annotated[
         str | None, typer.Option("--shape", metavar="MxNxK", help="Of a rung's run. [default: 128x128x128]")
     ] = None,
     gpu: GpuOption = None,
-    dtype: DtypeOption = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            "--dtype",
+            metavar="TYPE",
+            help="fp32, tf32, bf16, fp16 or tf32x3; of a product also fp8e4m3, fp8e5m2 or int8. [default: the first "
+            "that the rung takes; fp32 of a product]",
+        ),
+    ] = None,
     layout: Annotated[
         str | None, typer.Option("--layout", metavar="NN", help="Of a product: NN, NT, TN, TT. [default: NN]")
     ] = None,
@@ -66,8 +76,7 @@ def explain(
     from ..inputs import InputError, parse_batched_shape, parse_shape
 
     card, _ = chosen_card(gpu)
-    # A rung's name begins with a letter, so what begins as a shape is told as one that is wrong.
-    if re.match(r"[+-]?\d+\s*[x×*]", what.strip().lower()):
+    if _is_shape(what):
         if shape is not None or seed is not None or schedule is not None:
             raise InputError(
                 f"--shape, --seed and --schedule belong to a rung; {what} is a shape itself: leave them out"
@@ -75,11 +84,54 @@ def explain(
         from .explain_choice import explain_choice
 
         asked = parse_batched_shape(what)
-        return explain_choice(asked, card, chosen_arithmetic(dtype) or "fp32", layout or "NN", as_json)
+        return explain_choice(asked, card, dtype, layout or "NN", as_json)
     if layout is not None:
         raise InputError(f"--layout belongs to a product's shape; {what} is none: leave it out")
     run = (chosen_schedule(schedule), chosen_seed(seed))
     return _explain_rung(what, parse_shape(shape) if shape is not None else SHAPE, card, dtype, run, as_json)
+
+
+def _is_shape(what: str) -> bool:
+    """Whether a text is meant as a shape, right or wrong, so that a wrong one is told as a shape."""
+    from ..inputs import did_you_mean
+    from ..kernels import LADDER
+
+    text = what.strip().lower()
+    if text.isdecimal():
+        return int(text) > len(LADDER)
+    if re.fullmatch(r"\d+(\s*,\s*\d+)+", text):
+        return any(int(part) > len(LADDER) for part in text.split(","))
+    if re.match(r"[+-]?\d+\s*[x×*]", text):
+        return True
+    # No rung's name holds an x between letters, but a misspelt one may.
+    return bool(re.search(r"[a-z0-9]\s*[x×*]\s*[+-]?[a-z0-9]", text)) and not did_you_mean(
+        text, [kernel.name for kernel in LADDER]
+    )
+
+
+def _one_rung(text: str) -> Kernel[Any]:
+    """The rung that a text names.
+
+    Raises:
+        InputError: it names none, or several.
+    """
+    from ..inputs import InputError, did_you_mean
+    from ..kernels import LADDER
+
+    try:
+        kernels = chosen_rungs(text)
+    except InputError:
+        # select_names' own advice has ranges in it, and this command takes none.
+        names = [kernel.name for kernel in LADDER]
+        near = did_you_mean(text, names)
+        raise InputError(
+            f"rung {text!r} is unknown: {near}use one of {', '.join(names)}, or a shape such as 512x256x128"
+        ) from None
+    if len(kernels) != 1:
+        raise InputError(
+            f"explain takes one rung, and {text!r} names {len(kernels)} rungs: give one, such as {kernels[0].name}"
+        )
+    return kernels[0]
 
 
 def _explain_rung(
@@ -94,20 +146,18 @@ def _explain_rung(
     from .explain_view import show
     from .ladder import vet_simulated
 
-    kernels = chosen_rungs(rung)
-    if len(kernels) != 1:
-        raise InputError(f"rung {rung!r} names {len(kernels)} rungs: give one, such as {kernels[0].name}")
+    kernel = _one_rung(rung)
     m, n, k = shape
     if 0 in (m, n, k):
         raise InputError(f"shape {m}x{n}x{k} has nothing to explain: give extents of 1 or more")
-    vet_simulated(kernels, (m, n, k), card)
+    vet_simulated([kernel], (m, n, k), card)
     schedule, seed = run
     task = Task.random(m, n, k, seed=seed, arithmetic=chosen_arithmetic(dtype))
     console = out()
     with progress(console, as_json, SpinnerColumn(), TextColumn("{task.description}")) as display:
         bar = display.add_task("starting", total=None)
         found = explain_rung(
-            kernels[0],
+            kernel,
             task,
             card,
             schedule=schedule,

@@ -11,13 +11,15 @@ from ..analysis import Part, roofline_of, time_budget
 from ..compiling import CompileError, compile_plan
 from ..hardware import Gpu
 from ..inputs import InputError
-from ..ladder.pose import CHOICES
+from ..kernels import LADDER
 from ..ladder.record import Bounds, Resources
 from ..ladder.resources import bounds_of, resources_of
 from ..ops.dispatch import Decision, Option
 from ..ops.explain import explain_dispatch
+from ..ops.model import CHAMPIONS, CUBLAS
+from ..ops.table import table_of
 from ..problem import LAYOUTS, Problem
-from .common import out, print_json
+from .common import chosen_product_type, out, print_json
 from .explain_view import seconds_text
 from .ladder_view import labelled, many, number, size
 
@@ -30,18 +32,25 @@ BAR = 24
 """Characters of the longest bar."""
 
 
-def explain_choice(shape: tuple[int, int, int, int], card: Gpu, arithmetic: str, layout: str, as_json: bool) -> int:
+NOT_TIMED = "not timed"
+"""The source of a rung's time in ``--json`` where there is none: see :func:`_is_told`."""
+
+
+def explain_choice(
+    shape: tuple[int, int, int, int], card: Gpu, arithmetic: str | None, layout: str, as_json: bool
+) -> int:
     """Print the dispatcher's decision for dense operands, and the limits of the chosen kernel, or of our best.
 
     Args:
         shape: batch, M, N, K.
+        arithmetic: what ``--dtype`` says; fp32 if nothing.
 
     Raises:
-        InputError: an unknown layout.
+        InputError: an unknown layout or type.
     """
     if layout.upper() not in LAYOUTS:
         raise InputError(f"--layout is {layout!r}: use one of {', '.join(LAYOUTS)}")
-    dtype, precision = CHOICES[arithmetic]
+    dtype, precision = chosen_product_type(arithmetic)
     decision = explain_dispatch(shape, gpu=card, dtype=dtype, layout=layout.upper(), precision=precision)
     ours = _ours(decision)
     resources: Resources | None = None
@@ -60,11 +69,42 @@ def explain_choice(shape: tuple[int, int, int, int], card: Gpu, arithmetic: str,
     return 1 if trouble else 0
 
 
+def _is_told(decision: Decision, option: Option) -> bool:
+    """Whether an option's seconds are worth telling.
+
+    A rung on the way up is called where it was measured to be the fastest, or where nothing else takes the problem. Of
+    the others the model knows next to nothing: its time would be one that the measured ladder contradicts.
+    """
+    return not option.is_ours or option.measured or option.name in CHAMPIONS or option is decision.chosen
+
+
+def _options(decision: Decision) -> tuple[list[Option], list[Option]]:
+    """Those with a time to tell, fastest first, and those without, in the ladder's order."""
+    order = {kernel.name: index for index, kernel in enumerate(LADDER)}
+    told = [option for option in decision.options if _is_told(decision, option)]
+    untimed = [option for option in decision.options if not _is_told(decision, option)]
+    return told, sorted(untimed, key=lambda option: order.get(option.name, len(order)))
+
+
 def _ours(decision: Decision) -> Option | None:
-    """The kernel of ours that limits are told of: the chosen one, else the fastest of the others."""
+    """The kernel of ours that limits are told of: the chosen one, else the fastest of those with a time to tell."""
     if decision.chosen.is_ours:
         return decision.chosen
-    return next((option for option in decision.options if option.is_ours), None)
+    told, untimed = _options(decision)
+    return next((option for option in (*told, *untimed) if option.is_ours), None)
+
+
+def _cublas_measured(decision: Decision) -> float | None:
+    """Seconds that cuBLAS took on this very product on this card, where the table has them."""
+    known = table_of(decision.gpu).find(decision.problem)
+    return 1e-6 * known.cublas_us if known is not None and known.cublas_us > 0 else None
+
+
+def _timed(decision: Decision, option: Option) -> str:
+    """An option's time and where it comes from; of cuBLAS, the measured one beside the model's."""
+    text = f"{seconds_text(option.seconds)} by {option.source}"
+    measured = _cublas_measured(decision) if option.name == CUBLAS and option.source == "model" else None
+    return text if measured is None else f"{text} ({seconds_text(measured)} measured)"
 
 
 def _tile(option: Option) -> tuple[int, int] | None:
@@ -88,8 +128,8 @@ def _wave_efficiency(problem: Problem, option: Option, resources: Resources) -> 
 
 
 def _budget(decision: Decision, ours: Option | None, resources: Resources | None) -> list[Part]:
-    """Where the time of our kernel goes; empty when there is none."""
-    if ours is None or resources is None or ours.plan is None:
+    """Where the time of our kernel goes; empty when there is none, or no time of it to tell."""
+    if ours is None or resources is None or ours.plan is None or not _is_told(decision, ours):
         return []
     scratch = sum(space.elements * space.dtype.bytes for space in ours.plan.workspaces)
     return time_budget(
@@ -104,17 +144,20 @@ def _record(
     trouble: str,
 ) -> dict[str, Any]:  # fmt: skip
     problem, chosen = decision.problem, decision.chosen
+    told, untimed = _options(decision)
 
     def option(item: Option) -> dict[str, Any]:
         config = None if item.config is None else item.config.to_dict()
-        return {"name": item.name, "config": config, "seconds": item.seconds, "source": item.source}
+        told = _is_told(decision, item)
+        seconds, source = (item.seconds, item.source) if told else (None, NOT_TIMED)
+        return {"name": item.name, "config": config, "seconds": seconds, "source": source}
 
     return {
         "batch": problem.batch, "m": problem.m, "n": problem.n, "k": problem.k, "dtype": problem.a.dtype.name,
         "precision": problem.precision, "layout": problem.layout, "card": decision.gpu.name,
         "chosen": option(chosen), "why": decision.why,
         "eager": None if decision.eager is None else option(decision.eager),
-        "options": [option(item) for item in decision.options],
+        "options": [option(item) for item in (*told, *untimed)], "cublas_measured_seconds": _cublas_measured(decision),
         "rejected": [{"name": name, "why": why} for name, why in decision.rejected],
         "limits_of": None if ours is None else ours.name,
         "resources": None if resources is None else asdict(resources), "bounds": asdict(bounds),
@@ -131,9 +174,10 @@ def _show(
     console.print("\n[bold]The card[/bold]")
     console.print(labelled(_card(decision, bounds), console.width), end="", soft_wrap=True)
     if ours is not None:
-        not_chosen = "" if ours is decision.chosen else ", the fastest of ours, not chosen"
+        which = "the fastest of ours, not chosen" if _is_told(decision, ours) else "not called, as no rung here is"
+        not_chosen = "" if ours is decision.chosen else f", {which}"
         console.print(f"\n[bold]{ours.name}[/bold]{not_chosen}")
-        console.print(labelled(_limits(decision.problem, ours, resources, trouble), console.width), end="",
+        console.print(labelled(_limits(decision, ours, resources, trouble), console.width), end="",
                       soft_wrap=True)  # fmt: skip
     if budget and ours is not None:
         console.print(f"\n[bold]Where its {seconds_text(ours.seconds)} go[/bold], by {ours.source}")
@@ -149,18 +193,22 @@ def _choice(decision: Decision) -> list[tuple[str, str]]:
     problem, chosen = decision.problem, decision.chosen
     lines = [
         ("problem", f"{problem} on {decision.gpu.title}"),
-        ("chosen", f"{chosen.name}, {seconds_text(chosen.seconds)} by {chosen.source}: {decision.why}"),
+        ("chosen", f"{chosen.name}, {_timed(decision, chosen)}: {decision.why}"),
     ]
     if chosen.config is not None:
         lines.append(("config", str(chosen.config)))
     if decision.eager is not None:
         lines.append(("eager", f"{decision.eager.name}: outside a CUDA graph the host's time decides"))
-    others = [option for option in decision.options if option is not chosen]
+    told, untimed = _options(decision)
+    others = [option for option in told if option is not chosen]
     for option in others[:SHOWN]:
-        lines.append(("also", f"{option.name}, {seconds_text(option.seconds)} by {option.source}"))
+        lines.append(("also", f"{option.name}, {_timed(decision, option)}"))
     if len(others) > SHOWN:
         slower = ", ".join(option.name for option in others[SHOWN:])
         lines.append(("slower", f"{slower}: {seconds_text(others[SHOWN].seconds)} and more"))
+    if untimed:
+        rungs = ", ".join(option.name for option in untimed)
+        lines.append(("not called", f"{rungs}: rungs on the way up, unless measured to be the fastest"))
     grouped: dict[str, list[str]] = {}
     for name, why in decision.rejected:
         grouped.setdefault(why.removeprefix(f"{name} "), []).append(name)
@@ -181,10 +229,11 @@ def _card(decision: Decision, bounds: Bounds) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _limits(problem: Problem, ours: Option, resources: Resources | None, trouble: str) -> list[tuple[str, str]]:
-    lines = []
-    rate = problem.flops / ours.seconds / 1e12
-    lines.append(("speed", f"{number(rate)} TFLOPS, {seconds_text(ours.seconds)} by {ours.source}"))
+def _limits(decision: Decision, ours: Option, resources: Resources | None, trouble: str) -> list[tuple[str, str]]:
+    problem, lines = decision.problem, []
+    if _is_told(decision, ours):
+        rate = problem.flops / ours.seconds / 1e12
+        lines.append(("speed", f"{number(rate)} TFLOPS, {seconds_text(ours.seconds)} by {ours.source}"))
     if resources is not None:
         takes = f"{resources.registers} registers, {size(resources.shared_bytes)} shared memory"
         fits = f"{many(resources.blocks_per_sm, 'block')} an SM, {resources.occupancy:.0%} of the warps"
