@@ -21,6 +21,8 @@ from typing import Any
 
 os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"rungemm-cache-{os.getuid()}"))
 
+from needs_card import need_card
+
 from rungemm.bench.interleaved import StopRule
 from rungemm.bench.measurement import Settings
 from rungemm.bench.session import Done, Job, run_session
@@ -107,6 +109,8 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=0.4, help="seconds of timing a shape, beyond the least rounds")
     parser.add_argument("--compile-only", action="store_true")
     options = parser.parse_args()
+    if not options.compile_only:
+        need_card()
     started, gpu = time.monotonic(), detect_gpu() or DEFAULT_GPU
     only = [name for name in options.only.split(",") if name]
     chosen = [job for job in jobs() if not only or job.suite in only]

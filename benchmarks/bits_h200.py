@@ -23,6 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import numpy as np
+from needs_card import need_card
 
 from rungemm.bench.environment import describe_environment
 from rungemm.bench.store import write_json
@@ -89,6 +90,7 @@ def main() -> int:
     parser.add_argument("--shapes", default=SHAPES, help="MxNxK, by spaces; TMA takes K and N of a multiple of 8 only")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "little"))
     options = parser.parse_args()
+    need_card()
     card = detect_gpu() or DEFAULT_GPU
     shapes: list[Shape] = [tuple(map(int, text.split("x"))) for text in options.shapes.split()]  # type: ignore[misc]
     kernels = [find_kernel(name) for name in options.kernels.split(",")]

@@ -31,6 +31,8 @@ from typing import Any
 # The lent machine has no platformdirs, which finds the cache's usual place.
 os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"rungemm-cache-{os.getuid()}"))
 
+from needs_card import need_card
+
 from rungemm.bench.contenders import Contender, Ours, TorchMatmul
 from rungemm.bench.environment import describe_environment
 from rungemm.bench.interleaved import StopRule
@@ -316,6 +318,7 @@ def main() -> int:
         configs = [ChampionConfig.from_dict(d) for d in json.loads(options.profile_child)]
         profile_child(configs, options.shapes, gpu)
         return 0
+    need_card()
     import torch
 
     started = time.monotonic()

@@ -26,6 +26,8 @@ from pathlib import Path
 # The lent machine has no platformdirs, which finds the cache's usual place.
 os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"rungemm-cache-{os.getuid()}"))
 
+from needs_card import need_card
+
 from rungemm.bench.contenders import Ours, TorchMatmul
 from rungemm.bench.environment import describe_environment
 from rungemm.bench.interleaved import StopRule
@@ -424,6 +426,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.child:
         return run_part(options, options.part[0])
+    if not options.compile_only:
+        need_card()
     started = time.monotonic()
     for part in options.part:
         ratios = watch(part, options, started + options.limit)

@@ -24,6 +24,7 @@ os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from claims_kernels import ColumnReads, PaddedBoth
+from needs_card import need_card
 
 from rungemm.bench.contenders import Contender, Ours, TorchMatmul
 from rungemm.bench.environment import describe_environment
@@ -215,6 +216,8 @@ def main() -> int:
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--simulate", action="store_true")
     options = parser.parse_args()
+    if not (options.compile_only or options.simulate):
+        need_card()
     started = time.monotonic()
     gpu = detect_gpu() or DEFAULT_GPU
     work = [(job, contenders_of(job, gpu)) for job in jobs(gpu)]

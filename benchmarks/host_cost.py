@@ -20,6 +20,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from needs_card import need_card, need_torch
+
+need_torch()
 import torch
 
 import rungemm
@@ -162,6 +165,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    need_card()
     records = []
     with torch.no_grad():
         for dtype in (torch.float32, torch.bfloat16):

@@ -23,6 +23,8 @@ from typing import Any
 # The lent machine has no platformdirs, which finds the cache's usual place.
 os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"rungemm-cache-{os.getuid()}"))
 
+from needs_card import need_card
+
 from rungemm.analysis import occupancy
 from rungemm.bench.contenders import NoKernelError, Ours, contender_named
 from rungemm.bench.environment import describe_environment
@@ -218,6 +220,7 @@ def main() -> int:
         return 0
     if options.compile_only:
         return 1 if compile_all(chosen, DEFAULT_GPU) else 0
+    need_card()
 
     def left() -> float:
         return options.seconds - (time.monotonic() - started)

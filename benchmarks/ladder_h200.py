@@ -21,6 +21,8 @@ from pathlib import Path
 # The lent machine has no platformdirs, which finds the cache's usual place.
 os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"rungemm-cache-{os.getuid()}"))
 
+from needs_card import need_card
+
 from rungemm.bench.contenders import ConfigFor, Ours
 from rungemm.bench.interleaved import StopRule
 from rungemm.bench.measurement import Settings
@@ -131,6 +133,7 @@ def main() -> int:
     parser.add_argument("--data", default="normal")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
+    need_card()
 
     gpu = detect_gpu() or DEFAULT_GPU
     if options.shapes is None and options.suite is not None:

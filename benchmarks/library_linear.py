@@ -27,6 +27,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from needs_card import need_card, need_torch
+
+need_torch()
 import torch
 import torch.nn.functional as F
 
@@ -253,6 +256,7 @@ def main() -> int:
     parser.add_argument("--stop-after", type=float, default=1e9, help="begin no shape after so many seconds")
     parser.add_argument("--out", type=Path, help="JSON, written anew after each shape")
     arguments = parser.parse_args()
+    need_card()
     dtype = getattr(torch, dtype_named(arguments.dtype).torch)
     compiled = None
     if arguments.mode != "none":

@@ -23,6 +23,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "src")]
 
+from needs_card import need_torch
+
+need_torch()
 import library_llama as llama
 import torch
 from torch import nn

@@ -26,6 +26,8 @@ from typing import Any
 # The lent machine has no platformdirs, which finds the cache's usual place.
 os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"rungemm-cache-{os.getuid()}"))
 
+from needs_card import need_card
+
 from rungemm.bench.cold import WarmCacheError
 from rungemm.bench.compare import compare
 from rungemm.bench.contenders import Contender, TorchMatmul
@@ -144,6 +146,7 @@ def main() -> int:
     parser.add_argument("--dtype", default="fp32")
     parser.add_argument("--trials", type=int, default=20)
     options = parser.parse_args()
+    need_card()
     document, good = check_method(options.size, options.dtype, options.trials)
     write_json(options.out, document)
     for key, value in document["method"].items():

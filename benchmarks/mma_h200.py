@@ -23,6 +23,8 @@ from pathlib import Path
 
 os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"rungemm-cache-{os.getuid()}"))
 
+from needs_card import need_card
+
 from rungemm.bench.interleaved import StopRule
 from rungemm.bench.measurement import Settings
 from rungemm.bench.session import Done, Job, run_session
@@ -89,6 +91,8 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=3.0, help="seconds of timing a dtype")
     parser.add_argument("--compile-only", action="store_true", help="no card needed: compile and say what spills")
     options = parser.parse_args()
+    if not options.compile_only:
+        need_card()
     options.out.mkdir(parents=True, exist_ok=True)
     gpu = detect_gpu() or DEFAULT_GPU
     shape = parse_shape(options.shape)

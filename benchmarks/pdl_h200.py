@@ -26,6 +26,8 @@ os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f
 # Both lanes of ours are wanted, whatever the environment says: a plan that is ``serialised`` does not overlap.
 os.environ["RUNGEMM_PDL"] = "1"
 
+from needs_card import need_card
+
 from rungemm.bench.contenders import Call, Contender, Operands, Ours, TorchMatmul
 from rungemm.bench.environment import describe_environment
 from rungemm.bench.interleaved import StopRule
@@ -128,6 +130,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=240.0, help="of the whole call; nothing begins after them")
     parser.add_argument("--compile-only", action="store_true", help="no card needed")
     options = parser.parse_args()
+    if not options.compile_only:
+        need_card()
     started, gpu = time.monotonic(), detect_gpu() or DEFAULT_GPU
     only = set(options.only.split(",")) if options.only else None
     jobs = [

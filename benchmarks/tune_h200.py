@@ -16,6 +16,8 @@ from pathlib import Path
 # The lent machine has no platformdirs, which finds the cache's usual place.
 os.environ.setdefault("RUNGEMM_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"rungemm-cache-{os.getuid()}"))
 
+from needs_card import need_card
+
 from rungemm.bench.contenders import champion_for
 from rungemm.bench.environment import describe_environment
 from rungemm.bench.store import write_json
@@ -42,6 +44,7 @@ def main() -> int:
     parser.add_argument("--spill-limit", type=int, default=0)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
+    need_card()
 
     gpu = detect_gpu() or DEFAULT_GPU
     shapes = suite_named(options.suite) if options.suite else [
