@@ -46,7 +46,7 @@ def entries_of(paths: Iterable[Path], rested: Iterable[Path] = ()) -> list[dict[
     """
     found, at_rest = _by_setting(paths), _by_setting(rested)
     folded = {setting: _folded(records) for setting, records in found.items()}
-    # A setting that was not timed at rest is taken to change there as those of its problem that were, but not for the better.
+    # A setting that was not timed at rest is taken to change there as those of its problem that were, if for the worse.
     changes: dict[tuple[Any, ...], list[float]] = {}
     for setting, record in folded.items():
         if setting in at_rest:
