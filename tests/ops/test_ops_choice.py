@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rungemm.bench.store import SCHEMA, VERSION
@@ -232,6 +233,14 @@ def test_where_the_host_decides_the_quicker_call_runs() -> None:
     for other in (BIG, Problem.dense(32, 32, 131072, dtype=BF16, layout="NT"), replace(small, alpha=0.0)):
         assert decide(other, H200, table=Table()).eager is None
     assert decide(small, find_gpu("a100-80"), table=Table()).eager is None, "nothing of ours was timed there"
+
+
+def test_no_time_is_told_of_rungs_that_nobody_timed() -> None:
+    decision = explain_dispatch((np.int64(1536), 1536, 1536), dtype="bf16", layout="NT", gpu="h200")
+    lines = describe(decision)
+    (untold,) = [line for line in lines if line.startswith("not called")]
+    assert "persistent" in untold and not any(line.startswith("also      persistent") for line in lines)
+    assert any(line.startswith(("also      champion_hopper", "chosen    champion_hopper")) for line in lines)
 
 
 def test_what_is_not_fused_is_said() -> None:

@@ -15,8 +15,8 @@ from ..kernels import LADDER
 from ..ladder.record import Bounds, Resources
 from ..ladder.resources import bounds_of, resources_of
 from ..ops.dispatch import Decision, Option
-from ..ops.explain import explain_dispatch
-from ..ops.model import CHAMPIONS, CUBLAS
+from ..ops.explain import explain_dispatch, is_told
+from ..ops.model import CUBLAS
 from ..ops.table import table_of
 from ..problem import LAYOUTS, Problem
 from .common import chosen_product_type, out, print_json
@@ -33,7 +33,7 @@ BAR = 24
 
 
 NOT_TIMED = "not timed"
-"""The source of a rung's time in ``--json`` where there is none: see :func:`_is_told`."""
+"""The source of a rung's time in ``--json`` where there is none: see :func:`rungemm.ops.explain.is_told`."""
 
 
 def explain_choice(
@@ -69,20 +69,11 @@ def explain_choice(
     return 1 if trouble else 0
 
 
-def _is_told(decision: Decision, option: Option) -> bool:
-    """Whether an option's seconds are worth telling.
-
-    A rung on the way up is called where it was measured to be the fastest, or where nothing else takes the problem. Of
-    the others the model knows next to nothing: its time would be one that the measured ladder contradicts.
-    """
-    return not option.is_ours or option.measured or option.name in CHAMPIONS or option is decision.chosen
-
-
 def _options(decision: Decision) -> tuple[list[Option], list[Option]]:
     """Those with a time to tell, fastest first, and those without, in the ladder's order."""
     order = {kernel.name: index for index, kernel in enumerate(LADDER)}
-    told = [option for option in decision.options if _is_told(decision, option)]
-    untimed = [option for option in decision.options if not _is_told(decision, option)]
+    told = [option for option in decision.options if is_told(decision, option)]
+    untimed = [option for option in decision.options if not is_told(decision, option)]
     return told, sorted(untimed, key=lambda option: order.get(option.name, len(order)))
 
 
@@ -129,7 +120,7 @@ def _wave_efficiency(problem: Problem, option: Option, resources: Resources) -> 
 
 def _budget(decision: Decision, ours: Option | None, resources: Resources | None) -> list[Part]:
     """Where the time of our kernel goes; empty when there is none, or no time of it to tell."""
-    if ours is None or resources is None or ours.plan is None or not _is_told(decision, ours):
+    if ours is None or resources is None or ours.plan is None or not is_told(decision, ours):
         return []
     scratch = sum(space.elements * space.dtype.bytes for space in ours.plan.workspaces)
     return time_budget(
@@ -148,7 +139,7 @@ def _record(
 
     def option(item: Option) -> dict[str, Any]:
         config = None if item.config is None else item.config.to_dict()
-        told = _is_told(decision, item)
+        told = is_told(decision, item)
         seconds, source = (item.seconds, item.source) if told else (None, NOT_TIMED)
         return {"name": item.name, "config": config, "seconds": seconds, "source": source}
 
@@ -174,7 +165,7 @@ def _show(
     console.print("\n[bold]The card[/bold]")
     console.print(labelled(_card(decision, bounds), console.width), end="", soft_wrap=True)
     if ours is not None:
-        which = "the fastest of ours, not chosen" if _is_told(decision, ours) else "not called, as no rung here is"
+        which = "the fastest of ours, not chosen" if is_told(decision, ours) else "not called, as no rung here is"
         not_chosen = "" if ours is decision.chosen else f", {which}"
         console.print(f"\n[bold]{ours.name}[/bold]{not_chosen}")
         console.print(labelled(_limits(decision, ours, resources, trouble), console.width), end="",
@@ -231,7 +222,7 @@ def _card(decision: Decision, bounds: Bounds) -> list[tuple[str, str]]:
 
 def _limits(decision: Decision, ours: Option, resources: Resources | None, trouble: str) -> list[tuple[str, str]]:
     problem, lines = decision.problem, []
-    if _is_told(decision, ours):
+    if is_told(decision, ours):
         rate = problem.flops / ours.seconds / 1e12
         lines.append(("speed", f"{number(rate)} TFLOPS, {seconds_text(ours.seconds)} by {ours.source}"))
     if resources is not None:

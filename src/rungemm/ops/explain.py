@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numbers
 import sys
 from typing import Any
 
 from ..dtypes import FP32, DType, dtype_named
 from ..hardware import DEFAULT_GPU, Gpu, detect_gpu, find_gpu
 from ..problem import Epilogue, Precision, Problem, ProblemError
-from .dispatch import Decision, decide
+from .dispatch import Decision, Option, decide
+from .model import CHAMPIONS
 
-__all__ = ["describe", "explain_dispatch"]
+__all__ = ["describe", "explain_dispatch", "is_told"]
 
 CHOSEN_FOR = ("fp32", "fp16", "bf16", "fp8e4m3", "fp8e5m2", "int8")
 """Types of operands for which the library has a choice."""
@@ -44,9 +46,9 @@ def explain_dispatch(
     if not isinstance(problem, Problem):
         if len(problem) not in (3, 4):
             raise ProblemError(f"shape {problem} is not (M, N, K) or (batch, M, N, K)")
-        if not all(isinstance(extent, int) for extent in problem):
+        if not all(isinstance(extent, numbers.Integral) for extent in problem):
             raise ProblemError(f"shape {problem} is not made of whole numbers: pass (M, N, K) or (batch, M, N, K)")
-        *batch, m, n, k = problem
+        *batch, m, n, k = map(int, problem)
         if dtype_named(dtype).name not in CHOSEN_FOR:
             raise ProblemError(
                 f"{dtype_named(dtype).name} is always computed by torch, so there is no choice: ask for one of "
@@ -74,6 +76,15 @@ def users_database() -> Any:
     return TuningDatabase()
 
 
+def is_told(decision: Decision, option: Option) -> bool:
+    """Whether an option's seconds are worth telling.
+
+    A rung on the way up is called where it was measured to be the fastest, or where nothing else takes the problem. Of
+    the others the model knows next to nothing: its time would be one that the measured ladder contradicts.
+    """
+    return not option.is_ours or option.measured or option.name in CHAMPIONS or option is decision.chosen
+
+
 def describe(decision: Decision) -> list[str]:
     """The decision in lines: what was asked, what runs, what else could run, and what could not."""
     problem, chosen = decision.problem, decision.chosen
@@ -98,8 +109,11 @@ def describe(decision: Decision) -> list[str]:
             f"eager     {decision.eager.name} {decision.eager.config}: outside a CUDA graph the host's time decides"
         )
     for option in decision.options:
-        if option is not chosen:
+        if option is not chosen and is_told(decision, option):
             lines.append(f"also      {option.name}: {1e6 * option.seconds:.1f} us by {option.source}")
+    untold = [option.name for option in decision.options if not is_told(decision, option)]
+    if untold:
+        lines.append(f"not called {', '.join(untold)}: rungs on the way up, unless measured to be the fastest")
     lines.insert(2, f"time      {1e6 * chosen.seconds:.1f} us by {chosen.source}")
     lines += [f"rejected  {name}: {reason}" for name, reason in decision.rejected]
     return lines
