@@ -48,7 +48,7 @@ def test_a_front_can_be_exchanged_between_warm_calls(call):
 def test_a_library_that_keeps_copies_is_noticed(call, monkeypatch):
     note = front.note
     monkeypatch.setattr(
-        front, "note", lambda cheap, given, bits, kept, follows: note(cheap, given, bits, copy.copy(kept), follows)
+        front, "note", lambda cheap, given, bits, kept: note(cheap, given, bits, copy.copy(kept))
     )
     with pytest.raises(RuntimeError, match="does not change a call"):
         host_cost.front_of(call)

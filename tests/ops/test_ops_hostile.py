@@ -424,3 +424,95 @@ def test_explanations_of_what_there_is_no_choice_for() -> None:
     ):
         with pytest.raises(ProblemError, match=words):
             rungemm.explain_dispatch(shape, dtype=dtype, gpu="h200")
+
+
+def test_a_saved_tensor_of_another_shape_is_an_error(rng, device) -> None:
+    x = normal(rng, 8, 16, dtype=torch.bfloat16, device=device).requires_grad_()
+    w = normal(rng, 24, 16, dtype=torch.bfloat16, device=device).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t[:, :8].contiguous()):
+        for _ in range(WARM):
+            with pytest.raises((RuntimeError, ProblemError)):
+                rungemm.linear(x, w).backward(torch.ones(8, 24, dtype=torch.bfloat16, device=device))
+
+
+def test_backward_within_autocast_is_in_the_types_of_forward(rng, device) -> None:
+    x = normal(rng, 8, 16, dtype=torch.bfloat16, device=device).requires_grad_()
+    w = normal(rng, 24, 16, dtype=torch.bfloat16, device=device).requires_grad_()
+    large = torch.full((8, 24), 1e5, dtype=torch.bfloat16, device=device)  # beyond fp16
+    wants = 0.5 * large.double() @ w.double(), 0.5 * large.double().mT @ x.double()
+    for _ in range(WARM):
+        got = rungemm.gemm(x, w.mT, alpha=0.5)
+        with torch.autocast(device, dtype=torch.float16):
+            mine = torch.autograd.grad(got, (x, w), large)
+        for one, other in zip(mine, wants, strict=True):
+            assert_close(one, other, 24)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_symbolic_trace_of_a_patched_layer_adds_no_guards(warm, rng, device) -> None:
+    layer, x = layer_and_rows(rng, device, warm)
+    traced = make_fx(lambda rows: layer(rows), tracing_mode="symbolic", _allow_non_fake_inputs=True)(x)
+    more = normal(rng, 9, 8, device=device)
+    assert_close(traced(more), exact(layer, more), 8)
+    guards = " ".join(str(guard.expr) for guard in traced.shape_env.guards)
+    assert f", {x.shape[0]})" not in guards, guards
+
+
+def test_what_a_hook_raises_is_raised_once(rng, device) -> None:
+    layer, x = layer_and_rows(rng, device)
+    raised = []
+
+    def pack(t):
+        raised.append(1)
+        raise RuntimeError("no room")
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t), pytest.raises(RuntimeError, match="no room"):
+        layer(x)
+    assert raised == [1]
+
+
+def test_a_gradient_is_derived_forward(rng, device) -> None:
+    from torch.autograd import forward_ad
+
+    x, w = normal(rng, 5, 8, device=device).requires_grad_(), normal(rng, 16, 8, device=device)
+    seed, tangent = normal(rng, 5, 16, device=device), normal(rng, 5, 16, device=device)
+    for _ in range(WARM):
+        out = rungemm.linear(x, w)
+        with forward_ad.dual_level():
+            (grad,) = torch.autograd.grad(out, x, forward_ad.make_dual(seed, tangent))
+            primal, derived = forward_ad.unpack_dual(grad)
+        assert derived is not None
+        assert_close(primal, seed.double() @ w.double(), 16)
+        assert_close(derived, tangent.double() @ w.double(), 16)
+
+
+def test_forgetting_leaves_unpatched_layers_alone(rng, device) -> None:
+    layer, x = layer_and_rows(rng, device)
+    layer(x)
+    rungemm.unpatch(layer)
+    rungemm.forget()
+    assert not [name for name in vars(layer) if "rungemm" in name]
+
+
+def test_torchs_setting_changed_by_another_thread_meanwhile(rng, device, monkeypatch) -> None:
+    """Whatever is asked when, what was chosen for one setting is not kept for the other."""
+    from rungemm.ops import fallback, guards
+
+    a, b = normal(rng, 16, 16, device=device), normal(rng, 16, 16, device=device)
+    answers = iter(())
+    real = fallback.current_precision
+    for module in (fallback, front):
+        monkeypatch.setattr(module, "current_precision", lambda: next(answers, real()))
+    for flips in (["ieee", "tf32"] * 4, ["ieee", "ieee", "tf32"] * 4, ["ieee"] * 3 + ["tf32"] * 9):
+        rungemm.forget()
+        for _ in range(WARM):
+            answers = iter(flips)
+            rungemm.matmul(a, b)
+        for cheap, kept in guards.calls.items():
+            for seen in kept:
+                for one in seen.fronts.values():
+                    decision = one.entry.decision
+                    assert decision is None or decision.problem.precision == cheap[3], (flips, cheap)
+        answers = iter(())
+        for _ in range(WARM):
+            assert_close(rungemm.matmul(a, b), a.double() @ b.double(), 16)

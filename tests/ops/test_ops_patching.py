@@ -100,24 +100,24 @@ def test_a_layer_that_torch_computes_is_not_asked_again(rng, device, monkeypatch
     layer, x = rungemm.patch(nn.Linear(8, 16).to(device)), normal(rng, 5, 8, device=device)
     want, seen = nn.functional.linear(x, layer.weight, layer.bias), []
     monkeypatch.setattr(patching, "linear", lambda *a, **kw: seen.append(1) or rungemm.linear(*a, **kw))
-    layer.rungemm_shape, layer.rungemm_grad = x.shape, True
+    layer.rungemm_shape, layer.rungemm_grad, layer.rungemm_dtype = x.shape, True, x.dtype
     patching._know.add(layer)
     assert torch.equal(layer(x), want) and not seen
     with torch.no_grad():
         assert_close(layer(x), want.detach().double(), 8)
     assert seen == [1], "without a gradient it is another question"
-    layer.rungemm_shape, layer.rungemm_grad = x.shape, True
+    layer.rungemm_shape, layer.rungemm_grad, layer.rungemm_dtype = x.shape, True, x.dtype
     assert_close(layer(x[:3]), want[:3].detach().double(), 8)
     assert_close(layer(x.mT.contiguous().mT), want.detach().double(), 8)
     for twin in (pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer)):
         assert twin.rungemm_shape is None, "copies ask anew"
         assert_close(twin(x), want.detach().double(), 8)
-    layer.rungemm_shape, layer.rungemm_grad = x.shape, True
+    layer.rungemm_shape, layer.rungemm_grad, layer.rungemm_dtype = x.shape, True, x.dtype
     weight = layer.weight.detach().clone()
     del layer.weight
     layer.weight = 2 * weight
     assert_close(layer(x), 2 * want.detach().double() - layer.bias.detach().double(), 8, steps=2)
-    layer.rungemm_shape, layer.rungemm_grad = x.shape, True
+    layer.rungemm_shape, layer.rungemm_grad, layer.rungemm_dtype = x.shape, True, x.dtype
     with pytest.raises(ProblemError, match=r"A is torch\.float64"):
         layer(x.double())
     rungemm.forget()

@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ..problem import Epilogue
 from . import custom
 from .autograd import gradients, kept, mapped, without_bias
+from .composed import composed
 from .execute import execute
 from .fallback import apply_epilogue
 
@@ -52,6 +54,11 @@ def product(
     """As :func:`.execute.execute`, differentiable where a gradient is wanted (then ``out`` is ``None``)."""
     if epilogue is not None and epilogue.is_identity:
         epilogue = None
+    if b.device != a.device:
+        raise RuntimeError(f"A is on {a.device} and B on {b.device}: what was saved for a gradient came back elsewhere")
+    if forward_ad._current_level >= 0 and out is None and not torch.compiler.is_compiling():
+        # A gradient that is derived forward: torch's own functions carry it, a launch of ours would drop it.
+        return composed(a, b, c, bias, alpha, beta, epilogue, None, out_dtype)
     wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (a, b, c, bias))
     rest: Epilogue | None = None
     if wanted and epilogue is not None:

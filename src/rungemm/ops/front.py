@@ -21,12 +21,12 @@ from . import fallback, launch
 from .core import PLAIN
 from .execute import follow
 from .fallback import current_precision
-from .guards import note, recall
+from .guards import calls, note, recall
 from .launch import ENTRIES_KEPT, Entry
 from .memory import Allocate, allocator
 from .shapes import dense_strides
 
-__all__ = ["Front", "at_precision", "fronts", "key_of", "long_ways", "remember", "short"]
+__all__ = ["Front", "Key", "at_precision", "fronts", "key_of", "long_ways", "precision_of", "remember", "short"]
 
 Key = tuple[object, ...]
 TorchCall = Callable[[Tensor, Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
@@ -76,6 +76,7 @@ long_ways: dict[tuple[object, ...], None] = {}
 """Keys of calls that have no short way, so that none is looked for again."""
 follow(fronts)
 follow(long_ways)
+follow(calls)
 
 
 def key_of(
@@ -131,6 +132,11 @@ def key_of(
     return facts if bias is None or facts[13] is not None else None
 
 
+def precision_of(key: Key) -> str:
+    """The precision that :func:`key_of` found: torch's setting at that moment, where the call left it open."""
+    return key[1]  # type: ignore[return-value]
+
+
 def _facts(x: Tensor) -> Key | None:
     """What a key holds of an operand; ``None`` where it needs the long way."""
     if x.layout is not _STRIDED or x.is_neg() or x._is_zerotensor() or _legacy(x):
@@ -157,7 +163,9 @@ def short(
     if bias is not None:
         given += (bias,)
     try:
-        cheap = name, a.shape, b.shape, precision, rest, c is None, bias is None, out is None
+        # torch's setting for fp32 is asked once: another thread may change it meanwhile.
+        setting = current_precision() if precision is None and a.dtype is _FLOAT32 else precision
+        cheap = name, a.shape, b.shape, setting, rest, c is None, bias is None, out is None
         seen = recall(cheap, *given)
     except (AttributeError, RuntimeError, TypeError):
         # No tensors, nested ones, which have no shape, or scalars that cannot be hashed: the long way says so.
@@ -168,13 +176,13 @@ def short(
         at = tuple([x.data_ptr() for x in given])
         front = seen.fronts.get(_bits(at))
     if front is None:
-        key = key_of(name, a, b, c, bias, out, precision, *rest)
+        key = key_of(name, a, b, c, bias, out, setting, *rest)
         if key is None or (front := fronts.get(key)) is None:
             return key
         at = tuple([x.data_ptr() for x in given])
-        note(cheap, given, _bits(at), front, precision is None and a.dtype is _FLOAT32)
+        note(cheap, given, _bits(at), front)
     done = _run(front, at, a, b, c, bias, out)
-    return done if done is not None else key or key_of(name, a, b, c, bias, out, precision, *rest)
+    return done if done is not None else key or key_of(name, a, b, c, bias, out, setting, *rest)
 
 
 def _bits(addresses: tuple[int, ...]) -> int:

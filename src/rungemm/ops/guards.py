@@ -13,10 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .execute import follow
-from .fallback import current_precision
-
-__all__ = ["KEPT_ALIKE", "Seen", "note", "recall"]
+__all__ = ["KEPT_ALIKE", "Seen", "calls", "note", "recall"]
 
 KEPT_ALIKE = 8
 """Of calls whose cheap keys are equal: strides, types and switches differ seldom."""
@@ -33,42 +30,35 @@ class Seen:
     Attributes:
         check: whether tensors are like its own, and the thread's state too where it changes what torch does with them.
         grad: whether gradients were recorded, if that matters: an operand requires one.
-        precision: torch's setting at that time, if the call follows it.
         fronts: by the last four bits of the tensors' addresses, what to do.
     """
 
-    __slots__ = ("check", "fronts", "grad", "precision")
+    __slots__ = ("check", "fronts", "grad")
 
-    def __init__(self, check: Callable[..., bool], tensors: tuple[Tensor, ...], follows_precision: bool) -> None:
+    def __init__(self, check: Callable[..., bool], tensors: tuple[Tensor, ...]) -> None:
         self.check = check
         self.grad = _grad() if any(x.requires_grad for x in tensors) else None
-        self.precision = current_precision() if follows_precision else None
         self.fronts: dict[int, Any] = {}
 
 
-_seen: dict[tuple[object, ...], list[Seen]] = {}
-follow(_seen)
+calls: dict[tuple[object, ...], list[Seen]] = {}
+"""What :func:`recall` goes through. Made from :data:`.front.fronts`, and forgotten after them."""
 
 
 def recall(cheap: tuple[object, ...], *tensors: Tensor) -> Seen | None:
     """The call before that had this cheap key and such tensors, in this order."""
-    for seen in _seen.get(cheap, ()):
-        if (
-            seen.check(*tensors)
-            and (seen.grad is None or seen.grad is _grad())
-            and (seen.precision is None or seen.precision == current_precision())
-        ):
+    for seen in calls.get(cheap, ()):
+        if seen.check(*tensors) and (seen.grad is None or seen.grad is _grad()):
             return seen
     return None
 
 
-def note(
-    cheap: tuple[object, ...], tensors: tuple[Tensor, ...], bits: int, front: Any, follows_precision: bool
-) -> None:
+def note(cheap: tuple[object, ...], tensors: tuple[Tensor, ...], bits: int, front: Any) -> None:
     """Have :func:`recall` find ``front`` next time. Called where nothing watches, with tensors that are what they seem.
 
     Args:
-        cheap: what the guards do not see: the function, its scalars, and of the shapes what tells calls apart quickly.
+        cheap: what the guards do not see: the function, its scalars, the precision, and of the shapes what tells calls
+            apart quickly.
         bits: the last four bits of the tensors' addresses.
     """
     if len(set(map(id, tensors))) < len(tensors):
@@ -78,11 +68,11 @@ def note(
         check = _check_of(tensors)
         if check is None:
             return
-        if len(_seen) >= CALLS_KEPT:
-            _seen.clear()
-        seen = Seen(check, tensors, follows_precision)
+        if len(calls) >= CALLS_KEPT:
+            calls.clear()
+        seen = Seen(check, tensors)
         # A new list, for another thread may be going through the old one.
-        _seen[cheap] = [seen, *_seen.get(cheap, ())][:KEPT_ALIKE]
+        calls[cheap] = [seen, *calls.get(cheap, ())][:KEPT_ALIKE]
     seen.fronts[bits] = front
 
 

@@ -36,7 +36,8 @@ class _Layers:
     def clear(self) -> None:
         with self._lock:
             for layer in self._layers:
-                layer.rungemm_shape = None
+                if isinstance(layer, PatchedLinear):  # it may have been unpatched since
+                    layer.rungemm_shape = None
             self._layers.clear()
 
 
@@ -63,23 +64,33 @@ class PatchedLinear(nn.Linear):
     Attributes:
         rungemm_precision: of fp32 products.
         rungemm_shape: of inputs that torch's own linear multiplies, if that is known.
-        rungemm_grad: whether gradients were recorded then.
+        rungemm_grad, rungemm_dtype: whether gradients were recorded then, and the input's type.
     """
 
     rungemm_precision: str | None = None
     rungemm_shape: torch.Size | None = None
     rungemm_grad: bool = False
+    rungemm_dtype: torch.dtype | None = None
 
     def forward(self, input: Tensor) -> Tensor:
-        # A compiler must not take one shape, seen in eager mode, for a constant.
+        # A compiler and a tracer must not take one shape, seen in eager mode, for a constant.
+        if _compiling() or type(input) is not Tensor:
+            return _chosen(self, input)
         try:
-            if not _compiling() and input.shape == self.rungemm_shape and _grad() is self.rungemm_grad:
-                # Where parameters are kept: as attributes they are found by nn.Module.__getattr__, a microsecond each.
-                own = self._parameters
-                return _linear(input, own["weight"], own["bias"])
-        except (AttributeError, KeyError, RuntimeError, ValueError):
-            pass  # a parameter that is none any more, a pitch beyond torch's, a layer unpatched since, a tracer's proxy
-        return _chosen(self, input)
+            # Where parameters are kept: as attributes they are found by nn.Module.__getattr__, a microsecond each.
+            weight, bias = self._parameters["weight"], self._parameters["bias"]
+            known = (
+                input.shape == self.rungemm_shape
+                and input.dtype is self.rungemm_dtype
+                and _grad() is self.rungemm_grad
+                and weight is not None
+                # Pitches may be beyond torch's reach.
+                and input.is_contiguous()
+                and weight.is_contiguous()
+            )
+        except (AttributeError, KeyError, RuntimeError):  # a parameter that is none any more, a layer unpatched since
+            return _chosen(self, input)
+        return _linear(input, weight, bias) if known else _chosen(self, input)  # type: ignore[arg-type]
 
     def _slow_forward(self, *input: Any, **keywords: Any) -> Any:
         """What torch calls for a forward that torch.jit.trace records: sizes compared there would be recorded too."""
@@ -111,11 +122,8 @@ def _chosen(layer: nn.Linear, input: Tensor) -> Tensor:
         # torch.jit.trace compares a second trace, made when an answer may be known: torch's own in both.
         return linear(input, weight, bias) if _tracer() is None else _linear(input, weight, bias)
     dense = _is_dense(input) and _is_dense(weight)
-    if known and dense:
-        try:
-            result = _linear(input, weight, bias)
-        except RuntimeError:  # types that do not go together, for which the library has its own words
-            return linear(input, weight, bias)
+    if known and dense and weight.dtype == input.dtype:
+        result = _linear(input, weight, bias)
     else:
         result = linear(input, weight, bias)
         if known is None:
@@ -123,7 +131,7 @@ def _chosen(layer: nn.Linear, input: Tensor) -> Tensor:
             if known is not None and len(_by_torch) < QUESTIONS_KEPT:
                 _by_torch[question] = known
     if known and dense:
-        layer.rungemm_shape, layer.rungemm_grad = input.shape, _grad()
+        layer.rungemm_shape, layer.rungemm_grad, layer.rungemm_dtype = input.shape, _grad(), input.dtype
         _know.add(layer)
     return result
 
@@ -178,7 +186,7 @@ def unpatch(model: ModuleT) -> ModuleT:
     for name, module in model.named_modules():
         if type(module) is PatchedLinear:
             module.__class__ = nn.Linear
-            for attribute in ("rungemm_precision", "rungemm_shape", "rungemm_grad"):
+            for attribute in ("rungemm_precision", "rungemm_shape", "rungemm_grad", "rungemm_dtype"):
                 module.__dict__.pop(attribute, None)
         elif isinstance(module, PatchedLinear):
             left.append(name or "the model itself")

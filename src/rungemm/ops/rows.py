@@ -125,7 +125,7 @@ class _Rows(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, way: _Way) -> Tensor:
         needs_x, needs_w, *_ = ctx.needs_input_grad
         ctx.save_for_backward(x if needs_w else None, w if needs_x else None)
-        ctx.facts = way, None if bias is None else bias.dtype, x.shape, x.dtype
+        ctx.facts = way, None if bias is None else bias.dtype, x.shape, w.shape, x.dtype
         front = way.front
         out = front.allocate(front.shape, front.strides, front.dtype)
         entry = front.entry
@@ -139,11 +139,16 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         x, w = ctx.saved_tensors
-        way, bias_type, shape, dtype = ctx.facts
+        way, bias_type, shape, w_shape, dtype = ctx.facts
         grad_x = grad_w = grad_bias = None
         rows = grad.reshape(-1, grad.shape[-1])
         cast = rows if rows.dtype == dtype else rows.to(dtype)
-        plain = not _grad() and not watched(cast, x, w) and all(_is_plain(t, dtype) for t in (cast, x, w))
+        plain = (
+            not (_grad() or _autocast() or watched(cast, x, w))
+            and all(_is_plain(t, dtype, cast.device) for t in (cast, x, w))
+            and (x is None or x.shape == shape)
+            and (w is None or w.shape == w_shape)
+        )
         if ctx.needs_input_grad[0]:
             grad_x = way.gradient(0, cast, w if way.transposed else w.mT, plain).view(shape)
         if ctx.needs_input_grad[1]:
@@ -155,13 +160,14 @@ class _Rows(torch.autograd.Function):
         return grad_x, grad_w, grad_bias, None
 
 
-_grad = torch.is_grad_enabled
+_grad, _autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
 
 
-def _is_plain(x: Tensor | None, dtype: torch.dtype) -> bool:
+def _is_plain(x: Tensor | None, dtype: torch.dtype, device: torch.device) -> bool:
     """As the derived products were posed; what was saved may have been unpacked by somebody's hook."""
     return x is None or (
         x.dtype == dtype
+        and x.device == device
         and x.layout is torch.strided
         and x.is_contiguous()
         and not (x.is_neg() or x._is_zerotensor() or x.data_ptr() & 15)
