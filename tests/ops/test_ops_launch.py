@@ -364,6 +364,11 @@ def test_a_call_like_one_before_is_known_by_torchs_guards(card, rng, device, mon
         with torch.no_grad():
             assert not rungemm.matmul(x, b).requires_grad
     assert known(rungemm.matmul, x, b)
+    y = fresh(24, 32).requires_grad_()
+    with torch.no_grad():
+        for _ in range(3):
+            rungemm.matmul(y, b)
+    assert rungemm.matmul(y, b).requires_grad, "what was noted without gradients is not for a call with them"
     # torch's own setting for fp32.
     p, q = normal(rng, 16, 16, device=device), normal(rng, 16, 16, device=device)
     try:

@@ -15,7 +15,7 @@ from .composed import composed
 from .execute import execute
 from .fallback import apply_epilogue
 
-__all__ = ["PLAIN", "product", "watched"]
+__all__ = ["PLAIN", "is_memory", "product", "watched"]
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter))
 """Types of tensors that are what they seem: memory with nothing behind it."""
@@ -37,6 +37,11 @@ def watched(*tensors: Tensor | None) -> bool:
         or _tracer() is not None
         or any(x is not None and (type(x) not in PLAIN or _legacy(x)) for x in tensors)
     )
+
+
+def is_memory(x: Tensor) -> bool:
+    """Whether a plain tensor's elements lie where its strides say: not sparse, nor lazily negated or zero."""
+    return x.layout is torch.strided and not x.is_neg() and not x._is_zerotensor()
 
 
 def product(

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad as _forward_ad
 
 from ..problem import Epilogue
 from . import fallback, launch
-from .core import PLAIN
+from .core import is_memory, watched
 from .execute import follow
 from .fallback import current_precision
 from .guards import calls, note, recall
@@ -31,12 +31,8 @@ __all__ = ["Front", "Key", "at_precision", "fronts", "key_of", "long_ways", "pre
 Key = tuple[object, ...]
 TorchCall = Callable[[Tensor, Tensor, "Tensor | None", "Tensor | None", "Tensor | None"], Tensor]
 
-_FLOAT32, _STRIDED = torch.float32, torch.strided
-_transforms = torch._C._functorch.peek_interpreter_stack
-_legacy = torch._C._functorch.is_legacy_batchedtensor
+_FLOAT32 = torch.float32
 _modes = torch._C._len_torch_dispatch_stack
-_included, _PRE_DISPATCH = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
-_tracer = torch._C._get_tracing_state
 _autocast = torch._C._is_any_autocast_enabled
 _grad = torch.is_grad_enabled
 _compiling = torch.compiler.is_compiling
@@ -85,26 +81,11 @@ def key_of(
 ) -> Key | None:
     """The key of a call, or ``None`` where something needs the long way: also where an operand is no tensor at all."""
     if (
-        _compiling()
-        or type(a) not in PLAIN
-        or type(b) not in PLAIN
-        or (c is not None and type(c) not in PLAIN)
-        or (bias is not None and type(bias) not in PLAIN)
-        or (out is not None and type(out) not in PLAIN)
-        or _transforms() is not None
-        or _modes()
-        or _included(_PRE_DISPATCH)
-        or _tracer() is not None
+        watched(a, b, c, bias, out)
         or _autocast()
         or _forward_ad._current_level >= 0
-        or a.layout is not _STRIDED
-        or b.layout is not _STRIDED
-        or a.is_neg()
-        or b.is_neg()
-        or a._is_zerotensor()
-        or b._is_zerotensor()
-        or _legacy(a)
-        or _legacy(b)
+        or not is_memory(a)
+        or not is_memory(b)
     ):
         return None
     dtype = a.dtype
@@ -139,7 +120,7 @@ def precision_of(key: Key) -> str:
 
 def _facts(x: Tensor) -> Key | None:
     """What a key holds of an operand; ``None`` where it needs the long way."""
-    if x.layout is not _STRIDED or x.is_neg() or x._is_zerotensor() or _legacy(x):
+    if not is_memory(x):
         return None
     return x.dtype, x.shape, x.stride(), x.get_device(), x.data_ptr() & 15
 

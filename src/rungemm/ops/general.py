@@ -30,7 +30,7 @@ from .composed import composed
 from .core import product
 from .execute import entry_of
 from .fallback import default_out_dtype
-from .front import Front, Key, at_precision, long_ways, precision_of, remember, torch_call
+from .front import Front, at_precision, long_ways, precision_of, remember, torch_call
 from .rows import training_call
 from .shapes import pose
 
@@ -99,19 +99,20 @@ def general(
     may_be_short = launch.on_gpu(a) and (out is None or (target is not None and not resized))
     if not may_be_short or key in long_ways:
         key = None
+    # As the key has it: torch's setting may change while this is compiled.
+    setting = precision_of(key) if key is not None and a.dtype == torch.float32 else kind
     if key is not None and torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given):
         # The first call as all that follow: what autograd keeps is compared when a checkpoint computes again.
-        front = _training_front(key, name, given, core_operands, wanted, result, kind, epilogue)
+        front = _training_front(name, given, core_operands, wanted, result, kind, setting, epilogue)
         remember(key, front)
         if front is not None:
             return front.call(a, b.mT if name == "linear" else b, None, bias, None)
         key = None
-    if key is not None and kind == "default" and a.dtype == torch.float32:
-        # As the key has it: torch's setting may change while this is compiled.
-        kind = precision_of(key)
-    value = product(*core_operands, target, alpha, beta, kind, epilogue, wanted)
+        setting = kind
+    value = product(*core_operands, target, alpha, beta, setting, epilogue, wanted)
     if key is not None:
-        _remember(key, name, given, core_operands, value, result, alpha, beta, precision, epilogue, out is not None)
+        into = out is not None
+        _remember(key, name, given, core_operands, value, result, alpha, beta, precision, setting, epilogue, into)
     if out is None:
         return value if tuple(value.shape) == result else value.view(result)
     if target is None:
@@ -125,8 +126,8 @@ def _copied(given: tuple[Any, ...], posed: tuple[Any, ...]) -> bool:
 
 
 def _training_front(
-    key: Key, name: str, given: tuple[Any, ...], posed: tuple[Any, ...], dtype: torch.dtype, result: tuple[int, ...],
-    kind: str, epilogue: Epilogue | None,
+    name: str, given: tuple[Any, ...], posed: tuple[Any, ...], dtype: torch.dtype, result: tuple[int, ...], kind: str,
+    setting: str, epilogue: Epilogue | None,
 ) -> Front | None:  # fmt: skip
     """The short way for rows times a matrix with a gradient, if there is one."""
     a, b, _, bias = posed
@@ -137,7 +138,6 @@ def _training_front(
     # What autograd keeps is V: the product and its bias alone.
     part = None if epilogue is None or epilogue.bias is None else Epilogue(epilogue.bias)
     out = a.new_empty((a.shape[0], b.shape[1]), dtype=dtype)
-    setting = precision_of(key) if kind == "default" and a.dtype == torch.float32 else kind
     entry = entry_of(a.detach(), b.detach(), None, bias, out, 1.0, 0.0, setting, part)
     if not entry.by_torch and entry.at is None:
         return None
@@ -155,16 +155,16 @@ def _row_times_matrix(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | Non
 
 def _remember(
     key: tuple[object, ...], name: str, given: tuple[Any, ...], posed: tuple[Any, ...], value: Tensor,
-    result: tuple[int, ...], alpha: float, beta: float, precision: str | None, epilogue: Epilogue | None, into: bool,
+    result: tuple[int, ...], alpha: float, beta: float, precision: str | None, setting: str,
+    epilogue: Epilogue | None, into: bool,
 ) -> None:  # fmt: skip
     """Keep the short way to this result, or that there is none."""
     if _copied(given, posed):
         remember(key, None)
         return
     a, b, c, bias = posed
-    kind = precision or (precision_of(key) if a.dtype == torch.float32 else "default")
     call = None
-    entry = entry_of(a, b, c, bias, value, alpha, beta, kind, epilogue)
+    entry = entry_of(a, b, c, bias, value, alpha, beta, setting, epilogue)
     # torch's own functions want one type for all, and torch.matmul (2.13) fails on some batches with a transposed out.
     one_type = a.dtype in TORCHS and all(x is None or x.dtype == a.dtype for x in (value, c, bias))
     plain = value.is_contiguous() or given[0].dim() == given[1].dim() == 2 or name == "bmm"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..problem import Epilogue
 from .autograd import without_bias
-from .core import product, watched
+from .core import is_memory, product, watched
 from .execute import entry_of
 from .fallback import apply_epilogue
 from .front import Front, torch_call
@@ -168,7 +168,7 @@ def _is_plain(x: Tensor | None, dtype: torch.dtype, device: torch.device) -> boo
     return x is None or (
         x.dtype == dtype
         and x.device == device
-        and x.layout is torch.strided
+        and is_memory(x)
         and x.is_contiguous()
-        and not (x.is_neg() or x._is_zerotensor() or x.data_ptr() & 15)
+        and not x.data_ptr() & 15
     )
